@@ -1,0 +1,77 @@
+# Everything a person does with this repository. Needs Python 3.11 or newer, and nothing else.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# Stamps: what is installed stays installed until pyproject.toml changes.
+PYTHON    := $(BIN)/python
+INSTALLED := $(VENV)/.installed
+DEVELOPED := $(VENV)/.installed-for-development
+
+.DEFAULT_GOAL := help
+.PHONY: help start install test check bench interop fuzz clean
+
+help: ## show this
+	@echo "make …"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
+	  printf '%-10s %s\n' "$$name" "$$what"; done
+
+start: $(INSTALLED) ## start a broker on 127.0.0.1:9092 with its data in ./penstock-data
+	@exec $(BIN)/penstock start --listen 127.0.0.1:9092 --data ./penstock-data
+
+install: $(INSTALLED) ## make .venv/bin/penstock
+	@echo "Installed. Try: $(BIN)/penstock -h"
+
+test: $(DEVELOPED) ## check style, types and layers, and run the tests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+check: test ## do what CI does
+
+bench: $(DEVELOPED) ## measure this broker, beside Apache Kafka where there is Java and Maven
+	$(PYTHON) bench/run
+
+interop: $(DEVELOPED) ## run other people's clients and tools against this broker
+	$(PYTHON) interop/run
+
+fuzz: $(DEVELOPED) ## send it garbage for as long as you like
+	$(PYTHON) tests/fuzz/run
+
+clean: ## forget what was installed; data stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+$(DEVELOPED): $(INSTALLED)
+	@echo "Installing what the tests need …"
+	@$(PIP) install 'pip>=25.1'
+	@$(PIP) install --group dev
+	@touch $@
+
+$(INSTALLED): pyproject.toml | $(PYTHON)
+	@echo "Installing penstock into $(VENV) …"
+	@$(PIP) install --editable .
+	@touch $@
+
+# Debian's Python comes without ensurepip: then pip comes from another pip, or else from PyPI as a wheel, which runs as is.
+$(PYTHON):
+	@for python in python3 python3.11 python3.12 python3.13 python3.14; do \
+	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	  echo "Creating $(VENV) with $$($$python --version) …"; \
+	  $$python -m venv --clear $(VENV) >/dev/null 2>&1 && exit 0; \
+	  rm -rf $(VENV); $$python -m venv --without-pip $(VENV) || continue; \
+	  $$python -m pip --python $(VENV)/bin/python install --quiet pip 2>/dev/null && exit 0; \
+	  $(VENV)/bin/python -c "$$FETCH_PIP" && $(VENV)/bin/python $(VENV)/pip.whl/pip install --quiet --ignore-installed pip && exit 0; \
+	  rm -rf $(VENV); echo "Could not get pip: install python3-venv, or pip, and try again."; exit 1; \
+	done; \
+	echo "Penstock needs Python 3.11 or newer; there is none among python3, python3.11 … python3.14."; exit 1
+
+define FETCH_PIP
+import json, urllib.parse, urllib.request
+index = "https://pypi.org/pypi/pip/json"
+wheel = next(f for f in json.load(urllib.request.urlopen(index))["urls"] if f["packagetype"] == "bdist_wheel")
+urllib.request.urlretrieve(urllib.parse.urljoin(index, wheel["url"]), "$(VENV)/pip.whl")
+endef
+export FETCH_PIP

@@ -1,0 +1,225 @@
+"""Builds the rooms and connects them; nothing else does.
+
+Start: the lock on the data folder, the cluster's state, the logs, the coordinators, and last the listener, so that
+whoever can connect is served. Stop is the same backwards: no new connections, what was staged written, logs closed,
+and the summary that lets the next start trust them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import gc
+import logging
+import os
+import random
+import resource
+import signal
+import time
+import uuid
+from pathlib import Path
+
+import uvloop
+
+from penstock.cluster.controller import Controller
+from penstock.cluster.embedded import EmbeddedStore
+from penstock.cluster.model import BrokerState, ClusterImage, Endpoint, TopicState
+from penstock.cluster.settings import BrokerSettings
+from penstock.coordinator.machine import Ticket
+from penstock.coordinator.runtime import Runtime
+from penstock.groups import commands
+from penstock.groups.config import GroupConfig
+from penstock.groups.machine import GroupMachine
+from penstock.replication.commit import Committer
+from penstock.replication.partitions import Partitions
+from penstock.replication.upkeep import Upkeep
+from penstock.server.context import Context
+from penstock.server.fetch_sessions import FetchSessions
+from penstock.server.router import Router
+from penstock.storage.disk import Disk
+from penstock.storage.worker import Worker
+from penstock.transport.listener import Listener
+from penstock.transport.memory import MemoryBudget
+from penstock.transport.turn import Turn
+
+log = logging.getLogger("penstock.broker")
+
+LISTENER = "PLAINTEXT"
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class StartError(Exception):
+    """The broker can't start; the message says what to do."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Broker:
+    """One broker in this process. `start` returns when it answers, `stop` when all is on disk."""
+
+    def __init__(self, settings: BrokerSettings, disk: Disk | None = None) -> None:
+        self.settings = settings
+        self.data_dir = Path(settings.get("data"))
+        self._disk = disk or Disk()
+        self.host, self.port = "", 0
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        settings, node_id = self.settings, self.settings.get("node.id")
+        self._lock = lock_folder(self.data_dir)
+        self.image = ClusterImage(cluster_id="", controller_id=node_id)
+        self._store = await EmbeddedStore.open(self.data_dir)
+        self.controller = Controller(self._store, self.image, settings, node_id, os.urandom)
+        await self.controller.load()
+        self._turn = Turn(loop)
+        self._committer = Committer(loop)
+        self._worker = Worker()
+        self.partitions = Partitions(self._disk, self.data_dir, self.image, settings, self._turn, self._committer)
+        self.partitions.load()
+        self.controller.subscribe(self.partitions)
+        self.controller.subscribe(self)
+        self.groups = Runtime(OFFSETS_TOPIC, self._new_group_machine, self.partitions, now_ms)
+        self._upkeep = Upkeep(self.partitions, settings, self._worker, now_ms)
+        sessions = FetchSessions(settings.get("max.incremental.fetch.session.cache.slots"), random.Random())
+        context = Context(
+            node_id=node_id, image=self.image, settings=settings, controller=self.controller,
+            partitions=self.partitions, groups=self.groups, upkeep=self._upkeep, worker=self._worker,
+            fetch_sessions=sessions, now_ms=now_ms,
+        )  # fmt: skip
+        self._router = Router(context, self._turn)
+        self._listener = Listener(
+            loop, name=LISTENER, turn=self._turn, memory=MemoryBudget(settings.get("queued.max.bytes")),
+            dispatch=self._router.dispatch, frame_max=settings.get("socket.request.max.bytes"),
+            connections_max=settings.get("max.connections"), idle_ms_max=settings.get("connections.max.idle.ms"),
+        )  # fmt: skip
+        if topic := self.image.topics.get(OFFSETS_TOPIC):
+            self.groups.load_all(len(topic.partitions))
+        self._upkeep.start()
+        self._listen()
+        gc.collect()
+        gc.freeze()  # what lives from here on lives to the end: the collector need not look at it again
+
+    def _listen(self) -> None:
+        host, port = host_and_port(self.settings.get("listen"))
+        try:
+            self.host, self.port = self._listener.start(host, port)
+        except OSError as error:
+            raise StartError(f"cannot listen on {host}:{port}: {error.strerror}. Choose another with --listen.") from None
+        advertised = self.settings.get("advertised")
+        shown = host_and_port(advertised) if advertised else (_reachable(self.host), self.port)
+        node_id = self.settings.get("node.id")
+        self.image.brokers[node_id] = BrokerState(
+            node_id, (Endpoint(LISTENER, *shown),), self.settings.get("broker.rack")
+        )
+        self.image.generation += 1
+
+    def _new_group_machine(self) -> GroupMachine:
+        get = self.settings.get
+        config = GroupConfig(
+            min_session_timeout_ms=get("group.min.session.timeout.ms"),
+            max_session_timeout_ms=get("group.max.session.timeout.ms"),
+            initial_rebalance_delay_ms=get("group.initial.rebalance.delay.ms"),
+            group_max_size=get("group.max.size"),
+            offset_metadata_max_bytes=get("offset.metadata.max.bytes"),
+            offsets_retention_ms=get("offsets.retention.minutes") * 60_000,
+            offsets_retention_check_interval_ms=get("offsets.retention.check.interval.ms"),
+        )
+        return GroupMachine(config, lambda prefix: f"{prefix}-{uuid.uuid4()}")
+
+    # ---- what the controller tells
+
+    def topic_created(self, topic: TopicState) -> None:
+        log.info("created topic=%s partitions=%d", topic.name, len(topic.partitions))
+
+    def topic_changed(self, before: TopicState, after: TopicState) -> None:
+        log.info("changed topic=%s partitions=%d", after.name, len(after.partitions))
+
+    def topic_deleted(self, topic: TopicState) -> None:
+        log.info("deleted topic=%s", topic.name)
+        offsets = self.image.topics.get(OFFSETS_TOPIC)
+        for index in range(len(offsets.partitions) if offsets else 0):
+            self.groups.submit(index, lambda t: commands.TopicsDeleted(Ticket(t), frozenset((topic.name,))), _ignore)
+
+    async def stop(self) -> None:
+        self._listener.stop_accepting()
+        self._turn.flush()
+        await self._router.close()
+        await self._upkeep.close()
+        self.groups.close()
+        self._listener.close()
+        self._turn.flush()
+        self._committer.close()
+        await self._worker.close()
+        self.partitions.close()
+        await self.controller.close()
+        await self._store.close()
+        os.close(self._lock)
+
+
+def _ignore(_: object) -> None:
+    """Nobody waits for this reply."""
+
+
+def _reachable(host: str) -> str:
+    """What clients on this machine can dial when the broker listens on every address."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise StartError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9092")
+    return host.strip("[]"), int(port)
+
+
+def lock_folder(data_dir: Path) -> int:
+    """Two brokers on one folder would destroy it."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        fd = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StartError(f"cannot use the data folder {data_dir}: {error.strerror}") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise StartError(f"another broker uses {data_dir}. Stop it, or choose another folder with --data.") from None
+    return fd
+
+
+def raise_file_limit() -> None:
+    """A log is a few open files, a connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def _serve(settings: BrokerSettings) -> None:
+    began = time.monotonic()
+    broker = Broker(settings)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await broker.start()
+    log.info(
+        "ready address=%s:%d data=%s flush=%s topics=%d ms=%d", broker.host, broker.port, broker.data_dir,
+        settings.get("flush"), len(broker.image.topics), (time.monotonic() - began) * 1000,
+    )  # fmt: skip
+    await stopping.wait()
+    log.info("stopping")
+    await broker.stop()
+    log.info("stopped")
+
+
+def run(settings: BrokerSettings) -> int:
+    """Serves until SIGTERM or SIGINT; the exit code of the process."""
+    raise_file_limit()
+    try:
+        uvloop.run(_serve(settings))
+    except StartError as error:
+        log.error("%s", error)
+        return 1
+    return 0

@@ -1,0 +1,123 @@
+"""A conversation with a broker, through confluent-kafka, in which every failure becomes a Problem with advice."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from penstock.cli.kafka_admin import EARLIEST, LATEST, AdminClient
+from penstock.cli.problem import Problem, did_you_mean, usage
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from penstock.cli.kafka_admin import TopicMetadata
+
+REACH_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 30.0
+
+Key = tuple[str, int]  # topic and partition
+
+UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
+HINTS = {
+    KafkaError.TOPIC_ALREADY_EXISTS: "Use --if-not-exists to accept a topic that is there already.",
+    KafkaError.INVALID_REPLICATION_FACTOR: "There can't be more replicas than brokers: try -r 1.",
+    KafkaError.INVALID_PARTITIONS: "A topic has at least one partition, and partitions can be added but not removed.",
+    KafkaError.NON_EMPTY_GROUP: "Stop the group's consumers first; 'penstock group describe' names them.",
+    KafkaError.TOPIC_EXCEPTION: "A topic's name has letters, digits, '.', '_' and '-', and at most 249 of them.",
+    KafkaError.OFFSET_OUT_OF_RANGE: "'penstock topic describe' shows where each partition starts and ends.",
+}
+
+
+def client_settings(bootstrap: str, **more: Any) -> dict[str, Any]:
+    """Settings common to every client: librdkafka's own log stays quiet, since we report what fails."""
+    return {"bootstrap.servers": bootstrap, "client.id": "penstock-cli", "log_level": 0, **more}
+
+
+def explain(error: KafkaError, doing: str, bootstrap: str) -> Problem:
+    if error.code() in UNREACHABLE:
+        return not_reachable(bootstrap, error.str())
+    message = f"{doing}: {error.str().rstrip('.')} ({error.name()})."
+    return Problem(message, HINTS.get(error.code()), kafka_error=error.code())
+
+
+def not_reachable(bootstrap: str, reason: str) -> Problem:
+    return Problem(
+        f"no broker answers at {bootstrap} within {REACH_TIMEOUT_S:.0f} s ({reason}).",
+        "Start one with 'penstock start', or name another with --bootstrap HOST:PORT (or $PENSTOCK_BOOTSTRAP).",
+    )
+
+
+class Connection:
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        deadline = time.monotonic() + REACH_TIMEOUT_S
+        _knock(bootstrap)
+        self.admin = AdminClient(client_settings(bootstrap))
+        try:
+            self.cluster = self.admin.list_topics(timeout=max(0.5, deadline - time.monotonic()))
+        except KafkaException as failure:
+            raise not_reachable(bootstrap, failure.args[0].str()) from failure
+
+    @property
+    def topics(self) -> dict[str, TopicMetadata]:
+        return self.cluster.topics
+
+    def topic(self, name: str) -> TopicMetadata:
+        if name in self.topics:
+            return self.topics[name]
+        hint = did_you_mean(name, self.topics) or "'penstock topic list' shows which there are."
+        raise Problem(f"there is no topic {name!r}.", f"{hint}\nCreate it with 'penstock topic create {name}'.")
+
+    def partitions(self, topic: str, only: Iterable[int] | None = None) -> list[Key]:
+        """A topic's partitions, or those asked for, which must exist."""
+        known = sorted(self.topic(topic).partitions)
+        wanted = known if only is None else sorted(set(only))
+        for partition in wanted:
+            if partition not in known:
+                raise Problem(f"topic {topic!r} has no partition {partition}.", f"It has partitions 0 to {known[-1]}.")
+        return [(topic, partition) for partition in wanted]
+
+    def offsets(self, specs: Mapping[Key, Any]) -> dict[Key, int]:
+        """What ListOffsets answers for each partition; -1 where no record is that late."""
+        if not specs:
+            return {}
+        request = {TopicPartition(*key): spec for key, spec in specs.items()}
+        futures = self.admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S)
+        return {
+            (place.topic, place.partition): self.wait(future, f"offsets of {place.topic}[{place.partition}]").offset
+            for place, future in futures.items()
+        }
+
+    def starts(self, keys: Iterable[Key]) -> dict[Key, int]:
+        return self.offsets(dict.fromkeys(keys, EARLIEST))
+
+    def ends(self, keys: Iterable[Key]) -> dict[Key, int]:
+        return self.offsets(dict.fromkeys(keys, LATEST))
+
+    def wait(self, future: Future[Any], doing: str) -> Any:
+        try:
+            return future.result(timeout=REQUEST_TIMEOUT_S + REACH_TIMEOUT_S)
+        except KafkaException as failure:
+            raise explain(failure.args[0], doing, self.bootstrap) from failure
+        except TimeoutError as failure:
+            raise not_reachable(self.bootstrap, "the request got no answer") from failure
+
+
+def _knock(bootstrap: str) -> None:
+    """Finds out at once, and with the real reason, that nothing listens: librdkafka would go on trying."""
+    reason = "no address"
+    for address in filter(None, bootstrap.split(",")):
+        host, _, port = address.strip().rpartition("://")[2].rpartition(":")
+        if not port.isdecimal() or not host:
+            raise usage(f"{address!r} is not HOST:PORT.", "For example: --bootstrap 127.0.0.1:9092")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_TIMEOUT_S).close()
+            return
+        except (OSError, OverflowError) as failure:
+            reason = getattr(failure, "strerror", None) or str(failure)
+    raise not_reachable(bootstrap, reason.lower())

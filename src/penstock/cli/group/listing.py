@@ -1,0 +1,37 @@
+"""`penstock group list`."""
+
+from __future__ import annotations
+
+import argparse
+
+from penstock.cli.parser import Parser
+
+EXAMPLES = """\
+examples:
+  penstock group list
+  penstock group list --json
+"""
+
+
+def configure(parser: Parser) -> None:
+    parser.epilog = EXAMPLES
+    parser.leaf(run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from penstock.cli.connection import Connection
+    from penstock.cli.group.groups import listings, state_name
+    from penstock.cli.output import print_json, print_table
+
+    found = listings(Connection(args.bootstrap))
+    rows = [
+        (listing.group_id, state_name(listing.state), "-" if listing.type is None else listing.type.name.lower())
+        for listing in found
+    ]
+    if args.json:
+        print_json([{"group": group, "state": state, "type": kind} for group, state, kind in rows])
+    elif rows:
+        print_table(["group", "state", "type"], rows)
+    else:
+        print("There are no groups. A consumer makes one: 'penstock consume TOPIC --group NAME'.")
+    return 0

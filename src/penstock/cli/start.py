@@ -1,0 +1,156 @@
+"""`penstock start`: one broker, in this process, until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock import __version__
+from penstock.cli.parser import Parser, key_value, not_negative
+from penstock.cli.problem import Problem, usage
+
+if TYPE_CHECKING:
+    from penstock.broker.config import BrokerSettings
+
+EXAMPLES = """\
+settings:
+  Any broker setting may be given by --set, in the file, or in the environment, in capitals with underscores:
+  PENSTOCK_LOG_RETENTION_HOURS=24. The command line counts more than the environment, and that more than the file.
+
+examples:
+  penstock start
+  penstock start --listen 0.0.0.0:9092 --data /var/lib/penstock --set advertised=broker1.example.com:9092
+  penstock start --config penstock.toml --log-format json
+  penstock start --set flush=interval --set num.partitions=6
+"""
+DEFAULTS = {"data": "penstock-data"}
+
+# glibc's numbers of what mallopt sets; and what a fetch of a megabyte needs, to be four times as fast.
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
+TRIM_THRESHOLD_BYTES = 256 << 20
+MMAP_THRESHOLDS_BYTES = (64 << 20, 32 << 20)  # older versions of glibc refuse more than 32 MiB
+
+FLUSH_MEANING = {
+    "commit": "acks=all is answered when the data is on disk",
+    "interval": "data is forced to disk now and then; a power cut may lose the last moments",
+    "os": "the operating system writes to disk when it likes; a power cut may lose data",
+}
+
+
+def configure(parser: Parser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("--listen", metavar="HOST:PORT", help="default: 127.0.0.1:9092")
+    parser.add_argument("--data", metavar="DIR", help="default: ./penstock-data")
+    parser.add_argument("--node-id", metavar="N", type=not_negative, help="default: 1")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="settings in TOML (or $PENSTOCK_CONFIG)")
+    parser.add_argument(
+        "--set", dest="changes", metavar="NAME=VALUE", type=key_value, action="append", default=[], help="repeatable"
+    )
+    parser.add_argument("--log-format", choices=["text", "json"], help="default: text")
+    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="default: info")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no greeting")
+    parser.leaf(run)
+
+
+def run(args: argparse.Namespace) -> int:
+    prepare_memory()
+    settings = read_settings(args)
+    from penstock.broker import logs
+
+    logs.set_up(settings.get("log.format"), settings.get("log.level"))
+    if not args.quiet and settings.get("log.format") == "text":
+        print(greeting(settings), file=sys.stderr, flush=True)
+    from penstock.broker import app
+
+    try:
+        return app.run(settings)
+    except OSError as failure:
+        raise _explain(failure, settings) from failure
+
+
+def read_settings(args: argparse.Namespace) -> BrokerSettings:
+    from penstock.broker.config import SettingError, load, misspelt_variables
+
+    for line in misspelt_variables(os.environ):
+        print(f"penstock: {line}", file=sys.stderr)
+    file = args.config or (Path(named) if (named := os.environ.get("PENSTOCK_CONFIG")) else None)
+    try:
+        return load(file, os.environ, command_line(args), DEFAULTS)
+    except SettingError as failure:
+        message = str(failure)
+        raise usage(message if message.endswith((".", "?")) else f"{message}.") from failure
+
+
+def command_line(args: argparse.Namespace) -> dict[str, str]:
+    """An option of its own counts more than --set of the same."""
+    options = {
+        "listen": args.listen,
+        "data": args.data,
+        "node.id": None if args.node_id is None else str(args.node_id),
+        "log.format": args.log_format,
+        "log.level": args.log_level,
+    }
+    return dict(args.changes) | {name: text for name, text in options.items() if text is not None}
+
+
+def prepare_memory() -> None:
+    """Keeps freed megabytes in the process. Any libc that is not glibc knows better, or not at all."""
+    try:
+        import ctypes
+
+        mallopt = ctypes.CDLL(None).mallopt
+        # Setting one of them stops glibc from adapting the other, so it is both or none.
+        if any(mallopt(M_MMAP_THRESHOLD, size) for size in MMAP_THRESHOLDS_BYTES):
+            mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
+    except (ImportError, OSError, AttributeError, TypeError):
+        pass
+
+
+def greeting(settings: BrokerSettings) -> str:
+    listen: str = settings.get("listen")
+    address = settings.get("advertised") or reachable(listen)
+    flush: str = settings.topic_default("flush")
+    return "\n".join(
+        [
+            f"Penstock {__version__}",
+            f"  listening   {listen}",
+            f"  data        {Path(settings.get('data')).absolute()}",
+            f"  flush       {flush}: {FLUSH_MEANING[flush]}",
+            f"  try         echo hello | kcat -P -b {address} -t greetings",
+            f"              penstock consume greetings{_bootstrap_option(address)}",
+            f'  Python      confluent_kafka.Producer({{"bootstrap.servers": "{address}"}})',
+            "  stop        Ctrl-C",
+            "",
+        ]
+    )
+
+
+def reachable(listen: str) -> str:
+    """An address a client on this machine can use: nobody connects to 0.0.0.0."""
+    host, _, port = listen.rpartition(":")
+    return f"127.0.0.1:{port}" if host in ("", "0.0.0.0", "[::]", "::") else listen
+
+
+def _bootstrap_option(address: str) -> str:
+    from penstock.cli.parser import DEFAULT_BOOTSTRAP
+
+    return "" if address == DEFAULT_BOOTSTRAP else f" --bootstrap {address}"
+
+
+def _explain(failure: OSError, settings: BrokerSettings) -> Problem:
+    import errno
+
+    listen = settings.get("listen")
+    if failure.errno == errno.EADDRINUSE:
+        return Problem(f"{listen} is in use by another process.", "Stop it, or choose another with --listen HOST:PORT.")
+    if failure.errno in (errno.EADDRNOTAVAIL, errno.EACCES) and failure.filename is None:
+        return Problem(f"can't listen on {listen}: {failure.strerror}.", "Choose another with --listen HOST:PORT.")
+    if failure.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.ENOSPC, errno.EEXIST):
+        return Problem(
+            f"can't use the data folder {settings.get('data')}: {failure.strerror}.", "Choose another with --data DIR."
+        )
+    raise failure

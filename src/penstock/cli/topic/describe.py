@@ -1,0 +1,93 @@
+"""`penstock topic describe`: where its partitions are, what is in them, and which settings are not the default."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from penstock.cli.connection import Connection
+
+EXAMPLES = """\
+examples:
+  penstock topic describe orders
+  penstock topic describe orders --all           every setting, not only those that differ from the default
+  penstock topic describe orders --json
+"""
+SOURCES = {1: "topic", 2: "broker, while running", 3: "cluster", 4: "broker", 5: "default"}
+DEFAULT_SOURCE = 5
+
+
+def configure(parser: Parser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("topic", metavar="NAME")
+    parser.add_argument("--all", action="store_true", help="show every setting")
+    parser.leaf(run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from penstock.cli.connection import Connection
+    from penstock.cli.output import plural, print_facts, print_json, print_table
+
+    connection = Connection(args.bootstrap)
+    partitions = _partitions(connection, args.topic)
+    settings = _settings(connection, args.topic, args.all)
+    if args.json:
+        print_json({"topic": args.topic, "partitions": partitions, "settings": settings})
+        return 0
+    replicas = max((len(row["replicas"]) for row in partitions), default=0)
+    facts = [("topic", args.topic), ("partitions", len(partitions)), ("replicas", replicas)]
+    facts.append(("messages", f"{sum(row['count'] or 0 for row in partitions):,}"))
+    print_facts(facts)
+    print()
+    print_table(list(PARTITION_COLUMNS), [[row[name] for name in PARTITION_COLUMNS] for row in partitions])
+    print()
+    if settings:
+        print_table(["setting", "value", "set by"], [(s["name"], s["value"], s["source"]) for s in settings])
+    else:
+        print("Every setting is the default.")
+    offline = [row["partition"] for row in partitions if row["leader"] is None]
+    if offline:
+        print(f"\n{plural(len(offline), 'partition')} without a leader: {', '.join(map(str, offline))}.")
+    return 0
+
+
+PARTITION_COLUMNS = ("partition", "leader", "replicas", "isr", "start", "end", "count")
+
+
+def _partitions(connection: Connection, topic: str) -> list[dict[str, Any]]:
+    known = connection.topic(topic).partitions
+    led = [(topic, number) for number, partition in known.items() if partition.leader >= 0]
+    starts, ends = connection.starts(led), connection.ends(led)
+    rows = []
+    for number in sorted(known):
+        key, partition = (topic, number), known[number]
+        has_leader = key in starts
+        rows.append(
+            {
+                "partition": number,
+                "leader": partition.leader if has_leader else None,
+                "replicas": list(partition.replicas),
+                "isr": list(partition.isrs),
+                "start": starts.get(key),
+                "end": ends.get(key),
+                "count": ends[key] - starts[key] if has_leader else None,
+            }
+        )
+    return rows
+
+
+def _settings(connection: Connection, topic: str, every: bool) -> list[dict[str, Any]]:
+    from penstock.cli.connection import REQUEST_TIMEOUT_S
+    from penstock.cli.kafka_admin import ConfigResource, ResourceType
+
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    future = connection.admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
+    entries = connection.wait(future, f"can't read the settings of {topic!r}")
+    return [
+        {"name": name, "value": entry.value, "source": SOURCES.get(entry.source, "unknown")}
+        for name, entry in sorted(entries.items())
+        if every or entry.source != DEFAULT_SOURCE
+    ]

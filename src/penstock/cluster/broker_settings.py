@@ -1,0 +1,123 @@
+"""Every setting of a broker, under Kafka's name where Kafka has one.
+
+The defaults of topics (`log.*` and the like) are derived from the topic settings they stand in for, so that a default
+and its rule are written once.
+"""
+
+from __future__ import annotations
+
+from penstock.cluster.setting_types import (
+    INT_MAX,
+    LONG_MAX,
+    Check,
+    Setting,
+    SettingType,
+    Value,
+    at_least,
+    between,
+    one_of,
+)
+from penstock.cluster.topic_settings import DAY_MS, MEBIBYTE, MINUTE_MS, SYNONYMS, TOPIC_SETTINGS
+
+BOOLEAN, STRING, INT, SHORT = SettingType.BOOLEAN, SettingType.STRING, SettingType.INT, SettingType.SHORT
+LONG = SettingType.LONG
+
+BROKER_SETTINGS: dict[str, Setting] = {}
+
+
+def _broker(
+    name: str, kind: SettingType, default: Value, check: Check | None, documentation: str, *, dynamic: bool = False
+) -> None:
+    BROKER_SETTINGS[name] = Setting(name, kind, default, documentation, check, dynamic=dynamic)
+
+
+# fmt: off
+# ---- the process
+_broker("node.id", INT, 1, at_least(0), "The number of this broker in its cluster. broker.id is another name for it.")
+_broker("broker.id", INT, None, at_least(0), "Another name for node.id.")
+_broker("listen", STRING, "127.0.0.1:9092", None, "HOST:PORT on which connections are accepted.")
+_broker("advertised", STRING, None, None, "HOST:PORT that clients are told to connect to; as `listen` if not set.")
+_broker("data", STRING, "penstock-data", None, "The folder that holds everything the broker keeps.")
+_broker("broker.rack", STRING, None, None, "The rack of this broker. Replicas are spread over racks.")
+_broker("log.level", STRING, "info", one_of("debug", "info", "warning", "error"), "How much the broker logs.")
+_broker("log.format", STRING, "text", one_of("text", "json"), "How the broker's own log lines are written.")
+
+# ---- bounds on what clients may ask for
+_broker("max.connections", INT, INT_MAX, at_least(0), "How many connections the broker holds at once.", dynamic=True)
+_broker("connections.max.idle.ms", LONG, 10 * MINUTE_MS, None,
+        "A connection that has said nothing for this long is closed.")
+_broker("socket.request.max.bytes", INT, 32 * MEBIBYTE, at_least(1), "The largest request that is read.")
+_broker("queued.max.bytes", LONG, 64 * MEBIBYTE, at_least(1),
+        "How many bytes of requests the whole broker holds at once; beyond it, connections wait to be read.")
+_broker("fetch.max.bytes", INT, 55 * MEBIBYTE, at_least(1024), "The most bytes one fetch is answered with.")
+_broker("max.incremental.fetch.session.cache.slots", INT, 1000, at_least(0), "How many fetch sessions are remembered.")
+_broker("max.request.partition.size.limit", INT, 2000, at_least(1),
+        "The most partitions one DescribeTopicPartitions is answered with.")
+
+# ---- topics
+_broker("num.partitions", INT, 1, at_least(1), "How many partitions a topic gets that asks for no number.")
+_broker("default.replication.factor", INT, 1, at_least(1), "How many replicas a topic gets that asks for no number.")
+_broker("auto.create.topics.enable", BOOLEAN, True, None, "Whether asking for a topic that does not exist makes it.")
+_broker("delete.topic.enable", BOOLEAN, True, None, "Whether topics may be deleted.")
+
+# ---- upkeep of logs
+_broker("log.retention.check.interval.ms", LONG, 5 * MINUTE_MS, at_least(1),
+        "How often logs are checked for segments past their retention.")
+_broker("log.cleaner.enable", BOOLEAN, True, None, "Whether compacted topics are compacted.")
+_broker("log.cleaner.backoff.ms", LONG, 15_000, at_least(0),
+        "How long compaction rests when there was nothing to do.", dynamic=True)
+_broker("num.recovery.threads.per.data.dir", INT, 2, at_least(1), "How many logs are recovered at once at the start.",
+        dynamic=True)
+
+# ---- groups
+_broker("offsets.topic.num.partitions", INT, 50, at_least(1), "Partitions of __consumer_offsets, once it is created.")
+_broker("offsets.topic.replication.factor", SHORT, 3, at_least(1),
+        "Replicas of __consumer_offsets; as many as there are brokers if there are fewer.")
+_broker("offsets.topic.segment.bytes", INT, 100 * MEBIBYTE, at_least(MEBIBYTE), "segment.bytes of __consumer_offsets.")
+_broker("offsets.retention.minutes", INT, 7 * 24 * 60, at_least(1),
+        "How long the offsets of an empty group, or of a topic it no longer reads, are kept.")
+_broker("offsets.retention.check.interval.ms", LONG, 10 * MINUTE_MS, at_least(1),
+        "How often offsets are checked for their retention.")
+_broker("offset.metadata.max.bytes", INT, 4096, at_least(0), "The longest note a commit may carry.")
+_broker("group.min.session.timeout.ms", INT, 6_000, at_least(1), "The shortest session a member may ask for.")
+_broker("group.max.session.timeout.ms", INT, 30 * MINUTE_MS, at_least(1), "The longest session a member may ask for.")
+# Kafka waits 3 s. A start that is quick is worth more than a rebalance saved.
+_broker("group.initial.rebalance.delay.ms", INT, 0, at_least(0),
+        "How long the first rebalance of an empty group waits for more members.")
+_broker("group.max.size", INT, INT_MAX, at_least(1), "The most members a group may have.")
+
+# ---- producers
+_broker("producer.id.expiration.ms", INT, DAY_MS, at_least(1),
+        "How long a partition remembers an idempotent producer that has gone quiet.", dynamic=True)
+_broker("transactional.id.expiration.ms", INT, 7 * DAY_MS, at_least(1),
+        "How long a transactional id is remembered after its last use.")
+
+# ---- defaults of topics
+_broker("log.retention.minutes", INT, None, None, "retention.ms of topics in minutes; log.retention.ms goes before it.")
+_broker("log.retention.hours", INT, 14 * 24, None, "retention.ms of topics in hours; minutes and ms go before it.")
+_broker("log.roll.hours", INT, 7 * 24, at_least(1), "segment.ms of topics in hours; log.roll.ms goes before it.")
+_broker("log.roll.jitter.hours", INT, 0, between(0, 24 * 365),
+        "segment.jitter.ms of topics in hours; log.roll.jitter.ms goes before it.")
+_broker("log.flush.scheduler.interval.ms", LONG, LONG_MAX, at_least(0),
+        "flush.ms of topics where log.flush.interval.ms is not set.")
+# fmt: on
+
+
+def _define_defaults_of_topics() -> None:
+    """The first synonym of each topic setting, which like in Kafka is the one that may change at runtime.
+
+    Where another synonym holds the default in another unit, the first has none of its own.
+    """
+    for name, synonyms in SYNONYMS.items():
+        topic = TOPIC_SETTINGS[name]
+        default = topic.default if len(synonyms) == 1 else None
+        documentation = f"{name} of topics that do not set it. {topic.documentation}"
+        _broker(synonyms[0].name, topic.type, default, topic.check, documentation, dynamic=True)
+
+
+_define_defaults_of_topics()
+
+# Names that mean the same setting, in the order in which they count.
+ALTERNATIVES: dict[str, tuple[str, ...]] = {
+    synonym.name: tuple(s.name for s in synonyms) for synonyms in SYNONYMS.values() for synonym in synonyms
+}

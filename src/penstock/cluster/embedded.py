@@ -1,0 +1,236 @@
+"""The coordination service of a broker that stands alone: a tree in a SQLite file, in the data folder.
+
+One thread owns the connection, so that the event loop never waits for an fsync and writes happen one after the other.
+A write returns when SQLite has committed it with synchronous=FULL. The file is locked for as long as it is open, which
+keeps a second broker off the same data folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.cluster.coordination import (
+    ANY_VERSION,
+    DATA_BYTES_MAX,
+    BadVersion,
+    Change,
+    Check,
+    Create,
+    DataTooLarge,
+    Delete,
+    Disconnected,
+    Event,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Result,
+    Set,
+    Versioned,
+    check_path,
+    parent_of,
+)
+
+FILE_NAME = "cluster.db"
+
+# One row per node. `next_sequence` numbers its sequential children; the root is its own parent, and nobody's child.
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS node (
+    path TEXT PRIMARY KEY,
+    parent TEXT NOT NULL,
+    data BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    ephemeral INTEGER NOT NULL,
+    next_sequence INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS node_parent ON node (parent);
+INSERT OR IGNORE INTO node VALUES ('/', '', x'', 0, 0, 0);
+DELETE FROM node WHERE ephemeral;
+"""
+
+T = TypeVar("T")
+
+
+class EmbeddedStore:
+    """Implements `Coordination`. Made with `await EmbeddedStore.open(folder)`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE_NAME
+        self._thread = ThreadPoolExecutor(1, "cluster-store")
+        self._loop = asyncio.get_running_loop()
+        self._connection: sqlite3.Connection | None = None
+        self._watches: list[tuple[str, Callable[[Event], None]]] = []
+
+    @classmethod
+    async def open(cls, folder: Path) -> EmbeddedStore:
+        store = cls(folder)
+        try:
+            await store._run(store._connect)
+        except BaseException:
+            store._thread.shutdown(wait=False)
+            raise
+        return store
+
+    async def close(self) -> None:
+        """This client's ephemeral nodes go with it."""
+        await self._loop.run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown(wait=False)
+
+    async def get(self, path: str) -> Versioned:
+        check_path(path)
+        return await self._run(lambda: Versioned._make(self._row(path, "data, version")))
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+        (made,) = await self.multi((Create(path, data, ephemeral, sequence),))
+        assert isinstance(made, str)
+        return made
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        (now,) = await self.multi((Set(path, data, version),))
+        assert isinstance(now, int)
+        return now
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi((Delete(path, version),))
+
+    async def children(self, path: str) -> list[str]:
+        return sorted(await self.children_with_data(path))
+
+    async def children_with_data(self, path: str) -> dict[str, Versioned]:
+        check_path(path)
+        return await self._run(lambda: self._children(path))
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        for operation in operations:
+            check_path(operation.path)
+        return await self._run(lambda: self._commit(operations))
+
+    def watch(self, path: str, callback: Callable[[Event], None]) -> Callable[[], None]:
+        check_path(path)
+        entry = (path, callback)
+        self._watches.append(entry)
+
+        def unwatch() -> None:
+            if entry in self._watches:
+                self._watches.remove(entry)
+
+        return unwatch
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        for event in events:
+            for path, callback in tuple(self._watches):
+                if path in ("/", event.path) or event.path.startswith(path + "/"):
+                    callback(event)
+
+    # ---- on the store's thread
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            future = self._loop.run_in_executor(self._thread, work)
+        except RuntimeError as error:  # the thread has been shut down
+            raise Disconnected(str(error)) from None
+        return await future
+
+    @property
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise Disconnected(f"{self._path} is closed")
+        return self._connection
+
+    def _connect(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
+        try:
+            for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+            connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
+        except sqlite3.Error as error:
+            connection.close()
+            if "locked" in str(error):
+                raise Disconnected(f"{self._path} is in use: is another broker running on this folder?") from None
+            raise Disconnected(f"{self._path}: {error}") from error
+        self._connection = connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.execute("DELETE FROM node WHERE ephemeral")
+            self._connection.close()
+            self._connection = None
+
+    def _row(self, path: str, columns: str) -> tuple[Any, ...]:
+        try:
+            row = self._open.execute(f"SELECT {columns} FROM node WHERE path = ?", (path,)).fetchone()
+        except sqlite3.Error as error:
+            raise Disconnected(f"{self._path}: {error}") from error
+        if row is None:
+            raise NoNode(path)
+        return tuple(row)
+
+    def _children(self, path: str) -> dict[str, Versioned]:
+        self._row(path, "version")
+        start = len(path) if path == "/" else len(path) + 1
+        rows = self._open.execute("SELECT path, data, version FROM node WHERE parent = ?", (path,))
+        return {name[start:]: Versioned(data, version) for name, data, version in rows}
+
+    def _commit(self, operations: Sequence[Operation]) -> list[Result]:
+        connection = self._open
+        results: list[Result] = []
+        events: list[Event] = []
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for operation in operations:
+                result, event = self._apply(connection, operation)
+                results.append(result)
+                if event is not None:
+                    events.append(event)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise Disconnected(f"{self._path}: {error}") from error
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        # Not from the waiting caller, which may have been cancelled: the change has happened all the same.
+        self._loop.call_soon_threadsafe(self._tell, events)
+        return results
+
+    def _apply(self, connection: sqlite3.Connection, operation: Operation) -> tuple[Result, Event | None]:
+        if isinstance(operation, (Create, Set)) and len(operation.data) > DATA_BYTES_MAX:
+            raise DataTooLarge(operation.path)
+        if isinstance(operation, Create):
+            return self._create(connection, operation)
+        path = operation.path
+        version: int = self._row(path, "version")[0]
+        if operation.version not in (ANY_VERSION, version):
+            raise BadVersion(path)
+        if isinstance(operation, Check):
+            return None, None
+        if isinstance(operation, Set):
+            statement = "UPDATE node SET data = ?, version = ? WHERE path = ?"
+            connection.execute(statement, (operation.data, version + 1, path))
+            return version + 1, Event(Change.SET, path)
+        if path == "/" or connection.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,)).fetchone():
+            raise NotEmpty(path)
+        connection.execute("DELETE FROM node WHERE path = ?", (path,))
+        return None, Event(Change.DELETED, path)
+
+    def _create(self, connection: sqlite3.Connection, operation: Create) -> tuple[str, Event]:
+        path, parent = operation.path, parent_of(operation.path)
+        ephemeral, number = self._row(parent, "ephemeral, next_sequence")
+        if ephemeral:
+            raise NoChildrenForEphemerals(path)
+        if operation.sequence:
+            path = f"{path}{number:010d}"
+            connection.execute("UPDATE node SET next_sequence = ? WHERE path = ?", (number + 1, parent))
+        try:
+            connection.execute(
+                "INSERT INTO node VALUES (?, ?, ?, 0, ?, 0)", (path, parent, operation.data, operation.ephemeral)
+            )
+        except sqlite3.IntegrityError:
+            raise NodeExists(path) from None
+        return path, Event(Change.CREATED, path)

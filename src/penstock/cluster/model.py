@@ -1,0 +1,63 @@
+"""What the cluster is: its topics, their partitions, and who leads them, as one broker knows it now.
+
+An image is replaced piece by piece by its one owner and read by everyone else; `generation` rises with every change, so
+that whoever caches something derived from the image can tell in one comparison whether it still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    listener: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    node_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionState, ...]
+    config: Mapping[str, str]  # only what was set on the topic; defaults are elsewhere
+    internal: bool = False
+
+
+@dataclass(slots=True)
+class ClusterImage:
+    cluster_id: str
+    controller_id: int
+    brokers: dict[int, BrokerState] = field(default_factory=dict)
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    topics_by_id: dict[bytes, TopicState] = field(default_factory=dict)
+    broker_config: dict[str, str] = field(default_factory=dict)  # cluster-wide dynamic settings
+    generation: int = 0
+
+    def put_topic(self, topic: TopicState) -> None:
+        self.drop_topic(topic.name)
+        self.topics[topic.name] = topic
+        self.topics_by_id[topic.topic_id] = topic
+        self.generation += 1
+
+    def drop_topic(self, name: str) -> None:
+        if topic := self.topics.pop(name, None):
+            self.topics_by_id.pop(topic.topic_id, None)
+            self.generation += 1

@@ -1,0 +1,135 @@
+"""The nodes that the controller keeps in the coordination service: each class owns a path, its JSON and its version.
+
+/cluster                   which cluster this is
+/producer-ids              the first producer id that was not handed out
+/config/brokers/<id>       settings changed at runtime on one broker; `default` holds those of all brokers
+/topics/<name>             a topic: its id, its config, and each partition's leader, epoch and replicas
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from penstock.cluster.coordination import Create, Delete, Set, Versioned
+from penstock.cluster.model import PartitionState, TopicState
+from penstock.cluster.topic_names import INTERNAL_TOPICS
+
+FORMAT = 1
+UNWRITTEN = -1  # the version of a node that was never stored
+
+BROKER_CONFIGS = "/config/brokers"
+TOPICS = "/topics"
+FOLDERS = ("/config", BROKER_CONFIGS, TOPICS)
+
+
+class StoredNode(Protocol):
+    @property
+    def version(self) -> int: ...
+    @property
+    def path(self) -> str: ...
+    def encode(self) -> bytes: ...
+
+
+def save(node: StoredNode) -> Create | Set:
+    """The write that stores this node, unless someone else has written it since it was read."""
+    if node.version == UNWRITTEN:
+        return Create(node.path, node.encode())
+    return Set(node.path, node.encode(), node.version)
+
+
+def _to_json(**content: Any) -> bytes:
+    return json.dumps({"format": FORMAT, **content}, separators=(",", ":")).encode()
+
+
+def _from_json(path: str, data: bytes) -> Any:
+    content = json.loads(data)
+    if content["format"] != FORMAT:
+        raise ValueError(f"{path} was written by a newer version of this broker (format {content['format']})")
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    cluster_id: str
+    version: int = UNWRITTEN
+    path: ClassVar[str] = "/cluster"
+
+    def encode(self) -> bytes:
+        return _to_json(id=self.cluster_id)
+
+    @classmethod
+    def decode(cls, stored: Versioned) -> ClusterNode:
+        return cls(_from_json(cls.path, stored.data)["id"], stored.version)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsNode:
+    next_producer_id: int
+    version: int = UNWRITTEN
+    path: ClassVar[str] = "/producer-ids"
+
+    def encode(self) -> bytes:
+        return _to_json(next=self.next_producer_id)
+
+    @classmethod
+    def decode(cls, stored: Versioned) -> ProducerIdsNode:
+        return cls(_from_json(cls.path, stored.data)["next"], stored.version)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfigNode:
+    node_id: int | None  # None: of every broker
+    config: Mapping[str, str]
+    version: int = UNWRITTEN
+
+    @property
+    def path(self) -> str:
+        return f"{BROKER_CONFIGS}/{self.name_of(self.node_id)}"
+
+    @staticmethod
+    def name_of(node_id: int | None) -> str:
+        return "default" if node_id is None else str(node_id)
+
+    def encode(self) -> bytes:
+        return _to_json(config=dict(self.config))
+
+    @classmethod
+    def decode(cls, node_id: int | None, stored: Versioned) -> BrokerConfigNode:
+        return cls(node_id, _from_json(cls.name_of(node_id), stored.data)["config"], stored.version)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNode:
+    topic: TopicState
+    version: int = UNWRITTEN
+
+    @property
+    def path(self) -> str:
+        return self.path_of(self.topic.name)
+
+    @staticmethod
+    def path_of(name: str) -> str:
+        return f"{TOPICS}/{name}"
+
+    def encode(self) -> bytes:
+        partitions = [
+            {"leader": p.leader, "leader_epoch": p.leader_epoch, "replicas": p.replicas, "isr": p.isr}
+            for p in self.topic.partitions
+        ]
+        return _to_json(id=self.topic.topic_id.hex(), partitions=partitions, config=dict(self.topic.config))
+
+    def remove(self) -> Delete:
+        return Delete(self.path, self.version)
+
+    @classmethod
+    def decode(cls, name: str, stored: Versioned) -> TopicNode:
+        content = _from_json(name, stored.data)
+        partitions = tuple(
+            PartitionState(p["leader"], p["leader_epoch"], tuple(p["replicas"]), tuple(p["isr"]))
+            for p in content["partitions"]
+        )
+        topic_id = bytes.fromhex(content["id"])
+        return cls(TopicState(name, topic_id, partitions, content["config"], name in INTERNAL_TOPICS), stored.version)

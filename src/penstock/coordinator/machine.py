@@ -1,0 +1,49 @@
+"""What the engine asks of a coordinator's state machine.
+
+A machine is pure: no clock, no disk, no socket. The engine calls
+
+    decide(command, now_ms)   a request arrived        -> Outcome
+    tick(now_ms)              a deadline has passed    -> Outcome
+    apply(record)             the record is in the log (written just now, or read again after a restart)
+    next_deadline_ms()        when to call tick next, None for never
+
+and, for an Outcome, in this order: appends `records` as one batch, applies each of them, waits until they (and all
+that was appended before) are committed, then sends `replies`. A reply may answer an earlier command: a ticket is what
+the engine gave with the command. If the append fails, the engine throws the machine away, answers its open tickets
+with COORDINATOR_NOT_AVAILABLE and loads a new machine from the log, so `decide` may change what is not durable (who
+waits for whom) at once, while what is durable changes in `apply` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NewType, Protocol
+
+Ticket = NewType("Ticket", int)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A record of an internal topic, still encoded. A value of None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Outcome:
+    records: list[LogRecord] = field(default_factory=list)
+    replies: list[tuple[Ticket, Any]] = field(default_factory=list)
+
+
+class Machine(Protocol):
+    def decide(self, command: Any, now_ms: int) -> Outcome: ...
+
+    def tick(self, now_ms: int) -> Outcome: ...
+
+    def apply(self, record: LogRecord, now_ms: int) -> None: ...
+
+    def loaded(self, now_ms: int) -> None:
+        """All of the log was applied: timers of what was found may start."""
+
+    def next_deadline_ms(self) -> int | None: ...

@@ -1,0 +1,83 @@
+"""What nobody asked to delete, but nobody needs: expired offsets, offsets of deleted topics, and groups with neither.
+
+Both are done in steps, each small enough for one append and short enough to keep heartbeats waiting little.
+"""
+
+from __future__ import annotations
+
+from penstock.groups.commands import TopicsDeleted
+from penstock.groups.group import Group
+from penstock.groups.offsets import is_expired
+from penstock.groups.records import offset_record
+from penstock.groups.states import State
+from penstock.groups.timers import Kind, Timer
+from penstock.groups.turn import Turn
+
+
+class Expiry:
+    """The check that comes round every `offsets_retention_check_interval_ms`."""
+
+    def __init__(self) -> None:
+        self.timer = Timer(Kind.EXPIRY)
+        self._to_check: list[str] = []
+
+    def schedule(self, turn: Turn) -> None:
+        turn.timers.start(self.timer, turn.now_ms + turn.config.offsets_retention_check_interval_ms)
+
+    def due(self, turn: Turn) -> None:
+        if not self._to_check:
+            self._to_check = list(turn.groups)
+        for _ in range(min(turn.config.expiry_groups_per_turn, len(self._to_check))):
+            group = turn.groups.get(self._to_check[-1])
+            if group is not None and not group.has_unapplied_record and not _expire_group(turn, group):
+                break  # the append is full, so that this group comes first in the next
+            self._to_check.pop()
+        if self._to_check:
+            turn.timers.start(self.timer, turn.now_ms + 1)  # not in this turn, so that requests come between
+        else:
+            self.schedule(turn)
+
+
+def _expire_group(turn: Turn, group: Group) -> bool:
+    """False if there was no room for all its tombstones."""
+    some_are_left = False
+    for topic, partitions in turn.offsets.of_group(group.group_id).items():
+        for partition, offset in partitions.items():
+            if not is_expired(group, topic, offset, turn.now_ms, turn.config.offsets_retention_ms):
+                some_are_left = True
+            elif not turn.append(offset_record(group.group_id, topic, partition, None)):
+                return False
+    if some_are_left or group.state is not State.EMPTY or group.pending:
+        return True
+    return turn.append_group(group, None)
+
+
+class DeletedTopics:
+    """Topics whose offsets are being deleted, each with the time from which an offset is of a new topic of its name."""
+
+    def __init__(self) -> None:
+        self.timer = Timer(Kind.DELETED_TOPICS)
+        self._deleted_ms: dict[str, int] = {}
+
+    def topics_deleted(self, turn: Turn, command: TopicsDeleted) -> None:
+        for topic in command.topics:
+            self._deleted_ms[topic] = turn.now_ms
+        self.due(turn)
+        turn.reply(command.ticket, None)
+
+    def due(self, turn: Turn) -> None:
+        if self._delete(turn):
+            self._deleted_ms.clear()
+            turn.timers.cancel(self.timer)
+        else:
+            turn.timers.start(self.timer, turn.now_ms + 1)
+
+    def _delete(self, turn: Turn) -> bool:
+        """False if there was no room for all the tombstones."""
+        for group_id, topics in turn.offsets.by_group().items():
+            for topic in self._deleted_ms.keys() & topics.keys():
+                for partition, offset in topics[topic].items():
+                    is_old = offset.commit_timestamp_ms <= self._deleted_ms[topic]
+                    if is_old and not turn.append(offset_record(group_id, topic, partition, None)):
+                        return False
+        return True

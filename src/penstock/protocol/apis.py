@@ -1,0 +1,81 @@
+"""Every API that this tree can read and write: each request with its response, by api key.
+
+This says what can be put into bytes; which of these a broker answers, and from which version, is the broker's to say.
+"""
+
+from __future__ import annotations
+
+from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from penstock.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from penstock.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from penstock.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from penstock.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from penstock.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from penstock.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
+from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.protocol.schema import Message
+
+RESPONSE_OF: dict[type[Message], type[Message]] = {
+    ProduceRequest: ProduceResponse,
+    FetchRequest: FetchResponse,
+    ListOffsetsRequest: ListOffsetsResponse,
+    MetadataRequest: MetadataResponse,
+    OffsetCommitRequest: OffsetCommitResponse,
+    OffsetFetchRequest: OffsetFetchResponse,
+    FindCoordinatorRequest: FindCoordinatorResponse,
+    JoinGroupRequest: JoinGroupResponse,
+    HeartbeatRequest: HeartbeatResponse,
+    LeaveGroupRequest: LeaveGroupResponse,
+    SyncGroupRequest: SyncGroupResponse,
+    DescribeGroupsRequest: DescribeGroupsResponse,
+    ListGroupsRequest: ListGroupsResponse,
+    ApiVersionsRequest: ApiVersionsResponse,
+    CreateTopicsRequest: CreateTopicsResponse,
+    DeleteTopicsRequest: DeleteTopicsResponse,
+    DeleteRecordsRequest: DeleteRecordsResponse,
+    InitProducerIdRequest: InitProducerIdResponse,
+    OffsetForLeaderEpochRequest: OffsetForLeaderEpochResponse,
+    DescribeConfigsRequest: DescribeConfigsResponse,
+    AlterConfigsRequest: AlterConfigsResponse,
+    DescribeLogDirsRequest: DescribeLogDirsResponse,
+    CreatePartitionsRequest: CreatePartitionsResponse,
+    DeleteGroupsRequest: DeleteGroupsResponse,
+    IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,
+    OffsetDeleteRequest: OffsetDeleteResponse,
+    DescribeClusterRequest: DescribeClusterResponse,
+    DescribeProducersRequest: DescribeProducersResponse,
+    ListConfigResourcesRequest: ListConfigResourcesResponse,
+    DescribeTopicPartitionsRequest: DescribeTopicPartitionsResponse,
+}
+
+REQUESTS: dict[int, type[Message]] = {request.api_key: request for request in RESPONSE_OF}
+
+assert len(REQUESTS) == len(RESPONSE_OF), "two requests share an api key"

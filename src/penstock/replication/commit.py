@@ -1,0 +1,58 @@
+"""Group commit: threads that sync files while the event loop goes on.
+
+A partition has at most one sync under way. What is written meanwhile shares the next one, so the cost of a sync is
+spread over everything that arrived during the one before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from penstock.storage.segment import Segment
+
+Done = Callable[[OSError | None], None]
+
+
+class Committer:
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = 4) -> None:
+        self._loop = loop
+        self._queue: SimpleQueue[tuple[list[Segment], Done] | None] = SimpleQueue()
+        self._threads_max = threads
+        self._threads: list[threading.Thread] = []
+        self._busy = 0
+
+    def sync(self, segments: list[Segment], done: Done) -> None:
+        """Calls `done` on the loop once the segments are on the device, or with the error that says they are not."""
+        self._busy += 1
+        if self._busy > len(self._threads) and len(self._threads) < self._threads_max:
+            thread = threading.Thread(target=self._run, name=f"commit-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._queue.put((segments, done))
+
+    def _run(self) -> None:
+        while (job := self._queue.get()) is not None:
+            segments, done = job
+            try:
+                for segment in segments:
+                    segment.sync()
+                error = None
+            except OSError as failure:
+                error = failure
+            try:
+                self._loop.call_soon_threadsafe(self._finish, done, error)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
+
+    def _finish(self, done: Done, error: OSError | None) -> None:
+        self._busy -= 1
+        done(error)
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()

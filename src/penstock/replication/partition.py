@@ -1,0 +1,337 @@
+"""A partition on the broker that leads it: appends, the high watermark, and everyone who waits for either.
+
+The high watermark is the offset below which data is committed: written and, under `flush=commit`, on the device.
+Consumers see nothing above it, and an answer to acks=all is sent when it has passed the batch. A failed sync stops
+the partition for good: what the kernel dropped then can't be told from what it kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.record_batch import HEADER, HEADER_SIZE
+from penstock.replication.commit import Committer
+from penstock.storage.log import Log, LogPosition
+from penstock.storage.segment import Segment
+from penstock.transport.turn import Turn
+
+log = logging.getLogger("penstock.partition")
+
+COMPRESSION_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+CODEC_LAST = 4  # zstd
+
+ATTRIBUTES_OF_CLIENTS = 0x1F
+
+_int64 = Struct(">q").pack_into
+_int32 = Struct(">i").pack_into
+
+
+class Flush(Enum):
+    COMMIT = "commit"
+    INTERVAL = "interval"
+    OS = "os"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """What an append must know of the topic's settings."""
+
+    flush: Flush = Flush.COMMIT
+    flush_ms: int = 1000
+    flush_messages: int = 2**63 - 1
+    max_message_bytes: int = 1048588
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = 3600 * 1000
+    compression: int | None = None  # the codec that batches must have; None: whatever the producer chose
+    compression_level: int | None = None
+    require_keys: bool = False
+    validate_records: bool = False
+    min_insync_replicas: int = 1
+
+    @property
+    def needs_worker(self) -> bool:
+        """Whether every batch must be opened before it is appended."""
+        return self.compression is not None or self.require_keys or self.validate_records
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    next_offset: int  # an answer to acks=all waits for the high watermark to reach it
+    append_time_ms: int
+
+
+class Partition:
+    __slots__ = (
+        "_committer", "_dirty", "_flush_timer", "_sync_again", "_syncing", "_turn", "_unsynced", "_unsynced_messages",
+        "committed", "deleted", "error", "failures", "fetchers", "high_watermark", "index", "leader_epoch", "log", "name",
+        "retired", "settings", "topic", "topic_id", "waiters",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: Log,
+        settings: PartitionSettings,
+        leader_epoch: int,
+        turn: Turn,
+        committer: Committer,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.name = f"{topic}-{index}"
+        self.log = log
+        self.settings = settings
+        self.leader_epoch = leader_epoch
+        self.committed: LogPosition = log.end
+        self.high_watermark = log.end_offset
+        self.waiters: deque[tuple[int, Callable[[], None]]] = deque()  # by rising offset
+        self.fetchers: dict[Callable[[], None], None] = {}  # called when the high watermark moves
+        self.error: OSError | None = None  # set once the partition has stopped
+        self.deleted = False
+        self.retired: list[Segment] = []  # rolled, not sealed yet
+        self.failures = 0
+        self._turn = turn
+        self._committer = committer
+        self._dirty = False
+        self._syncing = False
+        self._sync_again = False
+        self._unsynced: list[Segment] = []
+        self._unsynced_messages = 0
+        self._flush_timer = 0
+
+    # ---- appending
+
+    def append(self, batch: memoryview, now_ms: int) -> Appended:
+        """Checks the batch by its header, stamps it in place and stages it; the bytes must stay until the turn ends."""
+        size = len(batch)
+        if size < HEADER_SIZE:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes is shorter than its header")
+        (
+            _, length, _, magic, crc, attributes, last_delta, _, max_timestamp,
+            producer_id, producer_epoch, base_sequence, count,
+        ) = HEADER.unpack_from(batch)  # fmt: skip
+        settings = self.settings
+        if length != size - 12 or magic != 2 or attributes & ~ATTRIBUTES_OF_CLIENTS or count <= 0 or last_delta != count - 1:
+            _refuse(size, length, magic, attributes, last_delta, count)
+        if size > settings.max_message_bytes:
+            raise ApiError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"The record batch size is {size} bytes, which exceeds max.message.bytes of "
+                f"{settings.max_message_bytes} for {self.name}",
+            )
+        if crc32c(batch[21:]) != crc:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (crc does not match in {self.name})")
+        if attributes & (TRANSACTIONAL | COMPRESSION_MASK):
+            _check_attributes(attributes)
+        if max_timestamp > now_ms + settings.timestamp_after_max_ms and not settings.log_append_time:
+            self._refuse_timestamp(max_timestamp)
+        if settings.timestamp_before_max_ms < now_ms - max_timestamp and not settings.log_append_time:
+            self._refuse_timestamp(max_timestamp)
+        if self.error is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} has stopped: {self.error}")
+        store = self.log
+        if producer_id >= 0:
+            known = store.producers.check(producer_id, producer_epoch, base_sequence, count)
+            if known is not None:
+                return Appended(known.base_offset, known.last_offset + 1, -1)
+        base_offset = store.next_offset
+        append_time = -1
+        if settings.log_append_time:
+            append_time = max_timestamp = now_ms
+            _stamp_append_time(batch, attributes, now_ms)
+        _int64(batch, 0, base_offset)
+        _int32(batch, 12, self.leader_epoch)
+        last_offset = base_offset + last_delta
+        try:
+            before = store.active
+            store.stage(batch, size, base_offset, last_offset, max_timestamp, now_ms)
+            if store.active is not before:
+                self._rolled(before)
+        except OSError as error:
+            self._write_failed(error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
+        if producer_id >= 0:
+            store.producers.add(producer_id, producer_epoch, base_sequence, base_offset, last_offset, max_timestamp)
+        if not self._dirty:
+            self._dirty = True
+            turn = self._turn
+            turn.writes.append(self._write)
+            if not turn.scheduled:
+                turn.schedule()
+        return Appended(base_offset, last_offset + 1, append_time)
+
+    def _refuse_timestamp(self, timestamp_ms: int) -> None:
+        raise ApiError(
+            ErrorCode.INVALID_TIMESTAMP, f"Timestamp {timestamp_ms} of message is out of range for {self.name}"
+        )
+
+    def _rolled(self, before: Segment | None) -> None:
+        active = self.log.active
+        assert active is not None
+        if before is None:
+            self.log.begin_epoch(self.leader_epoch)
+            self.log.disk.replace(self.log.directory / "topic-id", self.topic_id.hex().encode(), durable=False)
+            return
+        self.retired.append(before)
+        if before not in self._unsynced:
+            self._unsynced.append(before)
+
+    def _write(self) -> None:
+        """At the end of the turn: one write for all that was staged."""
+        self._dirty = False
+        store = self.log
+        if not store.staged:
+            return
+        try:
+            store.write_staged()
+        except OSError as error:
+            self._write_failed(error)
+            return
+        self.written()
+
+    def written(self) -> None:
+        flush = self.settings.flush
+        if flush is Flush.COMMIT:
+            self._commit()
+            return
+        self._advance(self.log.end)
+        if flush is Flush.INTERVAL and not self._flush_timer:
+            self._flush_timer = 1
+
+    def _write_failed(self, error: OSError) -> None:
+        """Nothing of the turn is in the log; it may go on when the disk can."""
+        self.failures += 1
+        log.error("write failed partition=%s error=%s", self.name, error)
+        end = self.log.end_offset
+        while self.waiters and self.waiters[-1][0] > end:
+            self.waiters.pop()[1]()
+
+    # ---- committing
+
+    @property
+    def commits_on_write(self) -> bool:
+        """Whether what is written is committed at once, with nothing to wait for."""
+        return self.settings.flush is not Flush.COMMIT
+
+    def _commit(self) -> None:
+        active = self.log.active
+        assert active is not None
+        if active not in self._unsynced:
+            self._unsynced.append(active)
+        if self._syncing:
+            self._sync_again = True
+            return
+        self._syncing = True
+        segments, self._unsynced = self._unsynced, []
+        end = self.log.end
+        self._committer.sync(segments, lambda error: self._synced(end, error))
+
+    def _synced(self, end: LogPosition, error: OSError | None) -> None:
+        self._syncing = False
+        if error is not None:
+            self.stop(error)
+            return
+        self._turn.schedule()
+        self._advance(end)
+        if self._sync_again:
+            self._sync_again = False
+            self._commit()
+
+    def flush_interval(self) -> None:
+        """Under `flush=interval`: sync what was written since the last time."""
+        if self._flush_timer and not self._syncing:
+            self._flush_timer = 0
+            self._commit()
+
+    def stop(self, error: OSError) -> None:
+        """A sync failed: nothing more is acknowledged or accepted until the broker restarts and reads the disk."""
+        self.error = error
+        self.failures += 1
+        log.critical("stopped partition=%s: the disk failed to sync: %s", self.name, error)
+        self.release_waiters()
+
+    def delete(self) -> None:
+        """The topic is gone: whoever waits learns it, and nothing more is accepted."""
+        self.deleted = True
+        self.error = OSError("the topic was deleted")
+        self.failures += 1
+        self.log.staged.clear()
+        self.release_waiters()
+
+    def release_waiters(self) -> None:
+        """Wakes everyone: what they find is that the partition has stopped or is gone."""
+        waiters, self.waiters = self.waiters, deque()
+        for _, wake in waiters:
+            wake()
+        for fetcher in list(self.fetchers):
+            fetcher()
+
+    def _advance(self, end: LogPosition) -> None:
+        if end.offset <= self.high_watermark and end.segment is self.committed.segment:
+            return
+        self.high_watermark = offset = end.offset
+        self.committed = end
+        waiters = self.waiters
+        while waiters and waiters[0][0] <= offset:
+            waiters.popleft()[1]()
+        if self.fetchers:
+            for fetcher in list(self.fetchers):
+                fetcher()
+
+    def when_written(self, wake: Callable[[], None]) -> None:
+        """Calls back behind the writes of this turn."""
+        self._turn.answers.append(wake)
+        self._turn.schedule()
+
+    def when_committed(self, next_offset: int, wake: Callable[[], None]) -> None:
+        """Calls back at once or later; the caller looks at `error` and the high watermark then."""
+        if next_offset <= self.high_watermark or self.error is not None:
+            wake()
+        elif not self.waiters or self.waiters[-1][0] <= next_offset:
+            self.waiters.append((next_offset, wake))
+        else:  # a repetition of an older batch that is still on its way
+            waiting = [*self.waiters, (next_offset, wake)]
+            waiting.sort(key=lambda waiter: waiter[0])
+            self.waiters = deque(waiting)
+
+
+def _stamp_append_time(batch: memoryview, attributes: int, now_ms: int) -> None:
+    """LogAppendTime: the broker's clock as the largest timestamp, which changes the checksum."""
+    _int64(batch, 35, now_ms)
+    batch[21:23] = (attributes | LOG_APPEND_TIME).to_bytes(2, "big")
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+
+
+def _check_attributes(attributes: int) -> None:
+    if attributes & TRANSACTIONAL:
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, "no transaction was begun by this producer")
+    if attributes & COMPRESSION_MASK > CODEC_LAST:
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression {attributes & COMPRESSION_MASK}")
+
+
+def _refuse(size: int, length: int, magic: int, attributes: int, last_delta: int, count: int) -> None:
+    if magic != 2:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"record batches must have magic 2, not {magic}")
+    if length != size - 12:
+        raise ApiError(ErrorCode.INVALID_RECORD, "a partition's records must be exactly one batch")
+    if attributes & CONTROL:
+        raise ApiError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+    if count <= 0 or last_delta != count - 1:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{count} records do not end at offset delta {last_delta}")
+    raise ApiError(ErrorCode.INVALID_RECORD, f"unknown batch attributes {attributes:#06x}")

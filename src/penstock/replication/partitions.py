@@ -1,0 +1,237 @@
+"""All partitions that this broker holds, opened when they are first asked for.
+
+After a clean stop a log is opened from the summary of that stop without reading a file, so ten thousand partitions
+cost nothing until they are used. After any other stop every folder is recovered before the broker answers. A folder
+carries the id of its topic: one that belongs to no topic of the cluster is set aside and never served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.model import ClusterImage, TopicState
+from penstock.cluster.settings import BrokerSettings, effective_topic_settings
+from penstock.protocol.compression import Compression
+from penstock.replication.commit import Committer
+from penstock.replication.partition import Flush, Partition, PartitionSettings
+from penstock.storage import recovery, summary
+from penstock.storage.disk import Disk
+from penstock.storage.log import Log, LogSettings
+from penstock.transport.turn import Turn
+
+log = logging.getLogger("penstock.partitions")
+
+TOPIC_ID_FILE = "topic-id"
+DELETED = ".deleted"
+STRAY = ".stray"
+
+
+class Partitions:
+    def __init__(
+        self,
+        disk: Disk,
+        data_dir: Path,
+        image: ClusterImage,
+        settings: BrokerSettings,
+        turn: Turn,
+        committer: Committer,
+    ) -> None:
+        self.disk = disk
+        self.data_dir = data_dir
+        self._image = image
+        self._settings = settings
+        self._turn = turn
+        self._committer = committer
+        self._open: dict[tuple[str, int], Partition] = {}
+        self._summaries: dict[str, summary.LogSummary] = {}
+        self._recovered: dict[str, Log] = {}
+
+    # ---- opening
+
+    def load(self) -> None:
+        """Before the broker listens: finds out what the last stop left."""
+        self._remove_deleted()
+        found = summary.load(self.disk, self.data_dir)
+        if found is not None:
+            self._summaries = found
+            return
+        for topic in self._image.topics.values():
+            for index in range(len(topic.partitions)):
+                self._recover(topic, index)
+        self._set_strays_aside()
+
+    def _recover(self, topic: TopicState, index: int) -> None:
+        name = folder_name(topic.name, index)
+        directory = self.data_dir / name
+        held = self.disk.read(directory / TOPIC_ID_FILE)
+        if held is None or held.decode("ascii", "replace").strip() != topic.topic_id.hex():
+            return
+        began = time.monotonic()
+        result = recovery.recover(self.disk, directory, self._log_settings(topic), time.time_ns() // 1_000_000)
+        self._recovered[name] = result.log
+        level = logging.ERROR if result.damaged else logging.WARNING if result.bytes_cut else logging.INFO
+        log.log(
+            level, "recovered partition=%s end=%d read=%d cut=%d damaged=%s ms=%d", name, result.log.end_offset,
+            result.bytes_read, result.bytes_cut, result.damaged, (time.monotonic() - began) * 1000,
+        )  # fmt: skip
+
+    def _set_strays_aside(self) -> None:
+        known = {
+            folder_name(topic.name, index): topic.topic_id.hex()
+            for topic in self._image.topics.values()
+            for index in range(len(topic.partitions))
+        }
+        for name in self.disk.names(self.data_dir):
+            held = self.disk.read(self.data_dir / name / TOPIC_ID_FILE) if "." + name.rpartition(".")[2] != STRAY else None
+            if held is None or known.get(name) == held.decode("ascii", "replace").strip():
+                continue
+            aside = f"{held.decode('ascii', 'replace').strip()[:32]}-{name.rpartition('-')[2]}{STRAY}"
+            self.disk.rename(self.data_dir / name, self.data_dir / aside)
+            log.error("set aside folder=%s as=%s: it belongs to no topic of this cluster", name, aside)
+
+    def _remove_deleted(self) -> None:
+        for name in self.disk.names(self.data_dir):
+            if name.endswith(DELETED):
+                self.disk.remove_tree(self.data_dir / name)
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        return self._open.get((topic, index)) or self._open_partition(topic, index)
+
+    def _open_partition(self, name: str, index: int) -> Partition | None:
+        topic = self._image.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        folder = folder_name(name, index)
+        directory = self.data_dir / folder
+        settings = self._log_settings(topic)
+        recovered, known = self._recovered.pop(folder, None), self._summaries.pop(folder, None)
+        if recovered is not None:
+            store = recovered
+        elif known is not None:
+            store = summary.open_log(self.disk, directory, settings, known)
+        else:
+            store = Log(self.disk, directory, settings, [], 0, 0)
+        partition = Partition(
+            name, topic.topic_id, index, store, self._partition_settings(topic),
+            topic.partitions[index].leader_epoch, self._turn, self._committer,
+        )  # fmt: skip
+        self._open[(name, index)] = partition
+        return partition
+
+    def opened(self) -> Iterator[Partition]:
+        return iter(list(self._open.values()))
+
+    # ---- settings
+
+    def _effective(self, topic: TopicState) -> Mapping[str, Any]:
+        return effective_topic_settings(topic.config, self._settings)
+
+    def _log_settings(self, topic: TopicState) -> LogSettings:
+        value = self._effective(topic)
+        policy = value["cleanup.policy"]
+        return LogSettings(
+            segment_bytes=value["segment.bytes"],
+            segment_ms=value["segment.ms"],
+            index_interval_bytes=value["index.interval.bytes"],
+            retention_ms=value["retention.ms"],
+            retention_bytes=value["retention.bytes"],
+            compact="compact" in policy,
+            delete="delete" in policy,
+            delete_retention_ms=value["delete.retention.ms"],
+            min_compaction_lag_ms=value["min.compaction.lag.ms"],
+            max_compaction_lag_ms=value["max.compaction.lag.ms"],
+            min_cleanable_dirty_ratio=value["min.cleanable.dirty.ratio"],
+            file_delete_delay_ms=value["file.delete.delay.ms"],
+            producer_expiration_ms=self._settings.get("producer.id.expiration.ms"),
+        )
+
+    def _partition_settings(self, topic: TopicState) -> PartitionSettings:
+        value = self._effective(topic)
+        codec = value["compression.type"]
+        compression = {"producer": None, "uncompressed": 0}.get(codec, -1)
+        if compression == -1:
+            compression = int(Compression[codec.upper()])
+        return PartitionSettings(
+            flush=Flush(value["flush"]),
+            flush_ms=value["flush.ms"],
+            flush_messages=value["flush.messages"],
+            max_message_bytes=value["max.message.bytes"],
+            log_append_time=value["message.timestamp.type"] == "LogAppendTime",
+            timestamp_before_max_ms=value["message.timestamp.before.max.ms"],
+            timestamp_after_max_ms=value["message.timestamp.after.max.ms"],
+            compression=compression,
+            compression_level=value.get(f"compression.{codec}.level"),
+            require_keys="compact" in value["cleanup.policy"] and not topic.internal,
+            validate_records=value["record.validation"] == "full",
+            min_insync_replicas=value["min.insync.replicas"],
+        )
+
+    # ---- what the controller tells
+
+    def topic_created(self, topic: TopicState) -> None:
+        """Nothing to do: a partition is opened when it is first asked for."""
+
+    def topic_changed(self, before: TopicState, after: TopicState) -> None:
+        for index, state in enumerate(after.partitions):
+            partition = self._open.get((after.name, index))
+            if partition is not None:
+                partition.settings = self._partition_settings(after)
+                partition.log.settings = self._log_settings(after)
+                partition.leader_epoch = state.leader_epoch
+
+    def topic_deleted(self, topic: TopicState) -> None:
+        doomed = []
+        for index in range(len(topic.partitions)):
+            name = folder_name(topic.name, index)
+            partition = self._open.pop((topic.name, index), None)
+            self._recovered.pop(name, None)
+            known = self._summaries.pop(name, None)
+            if partition is not None:
+                partition.delete()
+            if partition is not None and partition.log.active is None and known is None:
+                continue  # nothing was ever written
+            target = self.data_dir / f"{topic.topic_id.hex()}-{index}{DELETED}"
+            try:
+                self.disk.rename(self.data_dir / name, target)
+                doomed.append(target)
+            except FileNotFoundError:
+                pass
+        if doomed:
+            asyncio.get_running_loop().run_in_executor(None, self._remove, doomed)
+
+    def _remove(self, directories: list[Path]) -> None:
+        for directory in directories:
+            self.disk.remove_tree(directory)
+
+    def sizes(self) -> dict[tuple[str, int], int]:
+        sizes = {}
+        for topic in self._image.topics.values():
+            for index in range(len(topic.partitions)):
+                partition = self._open.get((topic.name, index))
+                known = self._summaries.get(folder_name(topic.name, index))
+                sizes[(topic.name, index)] = partition.log.size if partition else known.size if known else 0
+        return sizes
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Everything on the device, and the summary that lets the next start trust it."""
+        logs: dict[str, Log] = {}
+        for (topic, index), partition in self._open.items():
+            if partition.error is None:
+                summary.close_cleanly(partition.log)
+                logs[folder_name(topic, index)] = partition.log
+        failed = [p.name for p in self._open.values() if p.error is not None]
+        if failed:
+            log.error("no clean stop: partitions that failed must be recovered: %s", ", ".join(failed))
+            return
+        summary.save(self.disk, self.data_dir, {**self._recovered, **logs}, self._summaries)
+
+
+def folder_name(topic: str, index: int) -> str:
+    return f"{topic}-{index}"

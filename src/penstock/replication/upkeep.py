@@ -1,0 +1,140 @@
+"""What logs need now and then: rolled segments sealed, old ones deleted, compacted topics compacted, disks synced.
+
+The loop only decides; files are synced, written and removed in a thread, and compaction runs in the worker process. A
+piece of upkeep that fails is logged and tried again the next time: no client waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from penstock.cluster.settings import BrokerSettings
+from penstock.replication.partition import Flush, Partition
+from penstock.replication.partitions import Partitions
+from penstock.storage import compaction, retention
+from penstock.storage.log import seal
+from penstock.storage.segment import Segment
+from penstock.storage.worker import Worker, WorkerFailed
+
+log = logging.getLogger("penstock.upkeep")
+
+SEAL_EVERY_S = 1.0
+CHECKPOINT_EVERY_S = 60.0
+
+
+class Upkeep:
+    def __init__(
+        self, partitions: Partitions, settings: BrokerSettings, worker: Worker, now_ms: Callable[[], int]
+    ) -> None:
+        self._partitions = partitions
+        self._settings = settings
+        self._worker = worker
+        self._now_ms = now_ms
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.ensure_future(self._every(lambda: SEAL_EVERY_S, self._seal_and_flush)),
+            asyncio.ensure_future(self._every(lambda: CHECKPOINT_EVERY_S, self._checkpoint)),
+            asyncio.ensure_future(
+                self._every(lambda: self._settings.get("log.retention.check.interval.ms") / 1000, self._retain)
+            ),
+            asyncio.ensure_future(
+                self._every(lambda: self._settings.get("log.cleaner.backoff.ms") / 1000, self._compact)
+            ),
+        ]
+
+    async def _every(self, period_s: Callable[[], float], work: Callable[[], object]) -> None:
+        while True:
+            await asyncio.sleep(max(period_s(), 0.05))
+            try:
+                result = work()
+                if asyncio.iscoroutine(result):
+                    await result
+            except Exception:
+                log.exception("upkeep failed: it will be tried again")
+
+    async def _in_thread(self, work: Callable[..., None], *arguments: object) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    # ---- segments
+
+    async def _seal_and_flush(self) -> None:
+        now_ms = self._now_ms()
+        for partition in self._partitions.opened():
+            if partition.settings.flush is Flush.INTERVAL:
+                partition.flush_if_due(now_ms)
+            if partition.retired:
+                segments, partition.retired = partition.retired, []
+                await self._in_thread(self._seal, partition, segments)
+
+    def _seal(self, partition: Partition, segments: list[Segment]) -> None:
+        for segment in segments:
+            try:
+                seal(segment)
+            except OSError as error:
+                partition.fail_threadsafe(error)
+
+    async def _checkpoint(self) -> None:
+        """The index of a growing segment, so that recovery need not read what is known to be on the device."""
+        for partition in self._partitions.opened():
+            active = partition.log.active
+            if partition.settings.flush is Flush.COMMIT and active is not None and partition.committed.segment is active:
+                if partition.checkpointed < partition.committed.position:
+                    partition.checkpointed = partition.committed.position
+                    await self._in_thread(active.save_index, partition.committed.position)
+            partition.log.expire_producers(self._now_ms())
+
+    # ---- what grows old
+
+    async def _retain(self) -> None:
+        for partition in self._partitions.opened():
+            offset = retention.start_offset(partition.log, self._now_ms(), partition.high_watermark)
+            if offset > partition.log.start_offset:
+                log.info("retention partition=%s start=%d", partition.name, offset)
+                await self._delete_before(partition, offset)
+
+    async def advance_start(self, partition: Partition, offset: int) -> None:
+        """On request: returns when the new beginning is on the device."""
+        if offset <= partition.log.start_offset:
+            return
+        partition.log.advance_start(offset)
+        await self._in_thread(partition.log.save_start)
+        await self._delete_before(partition, offset)
+
+    async def _delete_before(self, partition: Partition, offset: int) -> None:
+        segments = partition.delete_before(offset, self._now_ms())
+        if segments:
+            delay_s = partition.log.settings.file_delete_delay_ms / 1000
+            asyncio.get_running_loop().call_later(delay_s, self._remove, segments)
+
+    def _remove(self, segments: list[Segment]) -> None:
+        self._thread.submit(lambda: [segment.remove() for segment in segments])
+
+    async def _compact(self) -> None:
+        if not self._settings.get("log.cleaner.enable"):
+            return
+        for partition in self._partitions.opened():
+            if not partition.log.settings.compact or partition.error is not None:
+                continue
+            plan = compaction.plan(partition.log, self._now_ms(), partition.high_watermark)
+            if plan is None:
+                continue
+            try:
+                result = await self._worker.run(compaction.run, plan)
+            except WorkerFailed as error:
+                log.error("compaction failed partition=%s: %s", partition.name, error)
+                continue
+            if not partition.deleted:
+                compaction.install(partition.log, result)
+                log.info("compacted partition=%s", partition.name)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._thread.shutdown(wait=True)

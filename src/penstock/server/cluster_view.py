@@ -1,0 +1,44 @@
+"""The cluster as a client on one listener sees it: brokers at the addresses of that listener, and who leads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.cluster.model import BrokerState, ClusterImage, Endpoint, PartitionState
+from penstock.protocol.errors import ErrorCode
+
+NO_LEADER = -1
+
+
+class Node(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def endpoint_of(broker: BrokerState, listener: str) -> Endpoint | None:
+    return next((endpoint for endpoint in broker.endpoints if endpoint.listener == listener), None)
+
+
+def nodes_on(image: ClusterImage, listener: str) -> Iterator[Node]:
+    """The brokers that have this listener."""
+    for broker in image.brokers.values():
+        if endpoint := endpoint_of(broker, listener):
+            yield Node(broker.node_id, endpoint.host, endpoint.port, broker.rack)
+
+
+class Leadership(NamedTuple):
+    leader: int
+    error: ErrorCode  # why there is none that this client could reach
+    offline: list[int]
+
+
+def leadership(image: ClusterImage, partition: PartitionState, reachable: set[int]) -> Leadership:
+    """`reachable` holds the brokers that have the client's listener."""
+    offline = [replica for replica in partition.replicas if replica not in reachable]
+    if partition.leader in reachable:
+        return Leadership(partition.leader, ErrorCode.NONE, offline)
+    known = partition.leader in image.brokers
+    return Leadership(NO_LEADER, ErrorCode.LISTENER_NOT_FOUND if known else ErrorCode.LEADER_NOT_AVAILABLE, offline)

@@ -1,0 +1,51 @@
+"""What a handler may reach: the rooms below, already wired. Built once, in broker/app.py."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from penstock.protocol.schema import Message
+
+if TYPE_CHECKING:
+    from penstock.cluster.controller import Controller
+    from penstock.cluster.model import ClusterImage
+    from penstock.cluster.settings import BrokerSettings
+    from penstock.coordinator.runtime import Runtime
+    from penstock.replication.partitions import Partitions
+    from penstock.replication.upkeep import Upkeep
+    from penstock.server.fetch_sessions import FetchSessions
+    from penstock.storage.worker import Worker
+
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[R]):
+    """One request, decoded, and who sent it."""
+
+    request: R
+    version: int
+    client_id: str | None
+    client_host: str
+    listener: str = "PLAINTEXT"
+    connection: Any = None  # what a fetch session belongs to
+
+
+@dataclass(slots=True)
+class Context:
+    node_id: int
+    image: ClusterImage
+    settings: BrokerSettings
+    controller: Controller
+    partitions: Partitions
+    groups: Runtime
+    upkeep: Upkeep
+    worker: Worker
+    fetch_sessions: FetchSessions
+    now_ms: Callable[[], int]
+
+
+Reply = Message | Awaitable[Message]
+Handle = Callable[[Context, Call[Any]], Reply]

@@ -1,0 +1,174 @@
+"""The short way through Fetch, for a consumer that asks one partition again and again.
+
+As with Produce: when a request begins and ends like the one before it, only the partition's part is read. Data that is
+there is answered; anything else (nothing to read, an error, a session) goes the ordinary way.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from penstock.protocol.codec import encode_bytes
+from penstock.protocol.framing import response_frame
+from penstock.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from penstock.protocol.wire import uvarint
+from penstock.replication.partition import Partition
+from penstock.server.context import Context
+from penstock.server.handlers.fetch import READ_COMMITTED, READ_NOW_MAX
+from penstock.storage.log import FileRange
+from penstock.storage.segment import CorruptSegment
+from penstock.transport.connection import Connection
+
+FIRST_VERSION = 9
+API_KEY_AND = 1 << 16
+HEADER_BEFORE_CLIENT = 12
+
+_MARK = 0x7EADBEEF_7EADBEEF
+_OFFSETS = Struct(">qqq")  # high watermark, last stable offset, log start offset
+_LENGTH = Struct(">i").pack
+_correlation = Struct(">i").unpack_from
+
+
+def _asked_layout(version: int) -> Struct:
+    """Partition, current leader epoch, fetch offset, [last fetched epoch,] log start offset, partition max bytes."""
+    return Struct(">iiqiqi") if version >= 12 else Struct(">iiqqi")
+
+
+class Answer:
+    """A partition, and what stands around its records in an answer."""
+
+    __slots__ = ("head", "middle", "pack", "partition", "tail")
+
+    def __init__(self, partition: Partition, version: int, read_committed: bool) -> None:
+        self.partition = partition
+        data = PartitionData(
+            partition_index=partition.index, high_watermark=_MARK, last_stable_offset=_MARK, log_start_offset=_MARK,
+            aborted_transactions=[] if read_committed else None, records=memoryview(b""),
+        )  # fmt: skip
+        topic = FetchableTopicResponse(topic=partition.topic, topic_id=partition.topic_id, partitions=[data])
+        whole = b"".join(response_frame(FetchResponse(responses=[topic]), version, 0))
+        at = whole.index(_OFFSETS.pack(_MARK, _MARK, _MARK))
+        flexible = version in FetchResponse.flexible
+        self.head = whole[8:at]
+        self.tail = b"\0\0\0" if flexible else b""
+        end = len(whole) - len(self.tail) - (1 if flexible else 4)
+        self.middle = whole[at + _OFFSETS.size : end]
+        self.pack = Struct(f">ii{len(self.head)}sqqq{len(self.middle)}s").pack
+
+
+class FetchMemo:
+    __slots__ = ("_answers", "_asked", "_context", "_flexible", "_generation", "_max_bytes", "_min_bytes", "_prefix",
+                 "_read_committed", "_tail", "_topic", "_version", "key_version")  # fmt: skip
+
+    def __init__(self, context: Context, request: FetchRequest, version: int, prefix: bytes, tail: bytes, topic: str) -> None:
+        self._context = context
+        self._version = version
+        self._flexible = version in FetchRequest.flexible
+        self._prefix = prefix
+        self._tail = tail
+        self._topic = topic
+        self._asked = _asked_layout(version)
+        self._min_bytes = request.min_bytes
+        self._max_bytes = min(request.max_bytes, context.settings.get("fetch.max.bytes"))
+        self._read_committed = request.isolation_level == READ_COMMITTED
+        self._answers: dict[int, Answer] = {}
+        self._generation = context.image.generation
+        self.key_version = API_KEY_AND | version
+
+    def run(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
+        asked_at = start + HEADER_BEFORE_CLIENT + len(self._prefix)
+        tail_at = asked_at + self._asked.size
+        if (
+            tail_at + len(self._tail) != stop
+            or not data.startswith(self._prefix, start + HEADER_BEFORE_CLIENT)
+            or not data.startswith(self._tail, tail_at)
+            or self._generation != self._context.image.generation
+        ):
+            return False
+        asked = self._asked.unpack_from(data, asked_at)
+        answer = self._answers.get(asked[0]) or self._answer(asked[0])
+        if answer is None:
+            return False
+        partition = answer.partition
+        store, epoch, offset = partition.log, asked[1], asked[2]
+        if (epoch >= 0 and epoch != partition.leader_epoch) or offset < store.start_offset or partition.error:
+            return False
+        if self._flexible and asked[3] >= 0:
+            return False
+        try:
+            found = store.read(offset, min(asked[-1], self._max_bytes), partition.committed)
+        except (CorruptSegment, OSError):
+            return False
+        if found is None or found.size < self._min_bytes:
+            return False
+        self._send(connection, answer, _correlation(data, start + 8)[0], found)
+        return True
+
+    def _send(self, connection: Connection, answer: Answer, correlation_id: int, found: FileRange) -> None:
+        size, tail, watermark = found.size, answer.tail, answer.partition.high_watermark
+        length = uvarint(size + 1) if self._flexible else _LENGTH(size)
+        total = 4 + len(answer.head) + 24 + len(answer.middle) + len(length) + size + len(tail)
+        head = answer.pack(
+            total, correlation_id, answer.head, watermark, watermark, answer.partition.log.start_offset, answer.middle
+        )
+        if size <= READ_NOW_MAX:
+            connection.send(b"".join((head, length, found.file.read(size, found.position), tail)))
+        elif tail:
+            connection.send_parts([head + length, found, tail])
+        else:
+            connection.send_parts([head + length, found])
+
+    def _answer(self, index: int) -> Answer | None:
+        partition = self._context.partitions.get(self._topic, index)
+        if partition is None:
+            return None
+        answer = self._answers[index] = Answer(partition, self._version, self._read_committed)
+        return answer
+
+
+class FetchLane:
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def remember(
+        self, connection: Connection, request: FetchRequest, version: int, frame: memoryview, body_at: int
+    ) -> None:
+        """After an ordinary request: the second one of a kind lets the next take the short way."""
+        if version < FIRST_VERSION or len(request.topics) != 1 or request.session_id or request.session_epoch != -1:
+            return
+        topic = request.topics[0]
+        if len(topic.partitions) != 1 or request.forgotten_topics_data:
+            return
+        name = topic.topic
+        if version >= 13:
+            known = self.context.image.topics_by_id.get(topic.topic_id)
+            if known is None:
+                return
+            name = known.name
+        # Marks in the partition's place show where it stands.
+        marked = FetchPartition(partition=_MARK & 0x7FFFFFFF, current_leader_epoch=1, fetch_offset=_MARK)
+        bare = FetchTopic(topic=topic.topic, topic_id=topic.topic_id, partitions=[marked])
+        body = encode_bytes(
+            FetchRequest(
+                cluster_id=request.cluster_id, replica_id=request.replica_id, max_wait_ms=request.max_wait_ms,
+                min_bytes=request.min_bytes, max_bytes=request.max_bytes, isolation_level=request.isolation_level,
+                session_epoch=-1, topics=[bare], rack_id=request.rack_id,
+            ), version,
+        )  # fmt: skip
+        layout = _asked_layout(version)
+        if body_at + len(body) != len(frame) or request.replica_id >= 0:
+            return
+        at = body.index(Struct(">iiq").pack(_MARK & 0x7FFFFFFF, 1, _MARK))
+        prefix = bytes(frame[HEADER_BEFORE_CLIENT : body_at + at])
+        if connection.memo == (version, prefix):
+            tail = bytes(frame[body_at + at + layout.size :])
+            connection.memo = FetchMemo(self.context, request, version, prefix, tail, name)
+        else:
+            connection.memo = (version, prefix)

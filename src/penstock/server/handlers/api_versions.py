@@ -1,0 +1,35 @@
+"""ApiVersions: what this broker serves, read off the table of routes that serves it.
+
+A request in a version that is not served never gets here: the router answers it in version 0 (KIP-511).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from penstock.protocol.errors import ErrorCode
+from penstock.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from penstock.server.context import Call, Context
+
+log = logging.getLogger(__name__)
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(context: Context, call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
+    if call.version >= 3:
+        name, version = call.request.client_software_name, call.request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        log.debug("client host=%s id=%s software=%s version=%s", call.client_host, call.client_id, name, version)
+    return ApiVersionsResponse(api_keys=served())
+
+
+def served() -> list[ApiVersion]:
+    from penstock.server.routing import HANDLERS  # the table imports this handler
+
+    return [
+        ApiVersion(key=key, min_version=route.advertised.first, max_version=route.advertised.last)
+        for key, route in sorted(HANDLERS.items())
+    ]

@@ -1,0 +1,41 @@
+"""DeleteRecords: moves the beginning of partitions forward, durably, and frees whole segments below it."""
+
+from __future__ import annotations
+
+from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from penstock.server.context import Call, Context
+
+TO_THE_END = -1
+
+
+async def handle(context: Context, call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:
+    response = DeleteRecordsResponse()
+    for topic in call.request.topics:
+        results = [await _delete(context, topic.name, asked) for asked in topic.partitions]
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    return response
+
+
+async def _delete(context: Context, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    result = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1, error_code=0)
+    try:
+        partition = context.partitions.get(topic, asked.partition_index)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not partition.log.settings.delete:
+            raise ApiError(ErrorCode.POLICY_VIOLATION)
+        offset = partition.high_watermark if asked.offset == TO_THE_END else asked.offset
+        if not 0 <= offset <= partition.high_watermark:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        await context.upkeep.advance_start(partition, offset)
+        result.low_watermark = partition.log.start_offset
+    except ApiError as error:
+        result.error_code = error.code
+    return result

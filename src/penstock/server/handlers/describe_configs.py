@@ -1,0 +1,85 @@
+"""DescribeConfigs: the settings in force on a topic or a broker, and where each of them comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.cluster.topic_names import check_topic_name
+from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from penstock.server.config_entries import ConfigEntry, broker_entries, cluster_entries, topic_entries
+from penstock.server.config_resources import ResourceType, own_broker_id
+from penstock.server.context import Call, Context
+
+
+def handle(context: Context, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_describe(context, call.request, resource) for resource in call.request.resources]
+    )
+
+
+def _describe(
+    context: Context, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    wanted = resource.configuration_keys  # none, or an empty list, is all
+    try:
+        result.configs = [
+            _shown(entry, request)
+            for entry in _entries(context, resource)
+            if not wanted or entry.setting.name in wanted
+        ]
+    except ApiError as error:
+        result.error_code, result.error_message = error.code, error.message
+    return result
+
+
+def _entries(context: Context, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
+    kind, name, settings = resource.resource_type, resource.resource_name, context.settings
+    if kind == ResourceType.TOPIC:
+        check_topic_name(name)
+        topic = context.image.topics.get(name)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic_entries(topic.config, settings)
+    if kind == ResourceType.BROKER:
+        if not name:
+            return cluster_entries(settings)
+        own_broker_id(context, name)
+        return broker_entries(settings)
+    if kind == ResourceType.BROKER_LOGGER:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        own_broker_id(context, name)
+        return ()
+    if kind in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
+        if not name:
+            what = "Client metrics subscription" if kind == ResourceType.CLIENT_METRICS else "Group"
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
+        return ()
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _shown(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = []
+    if request.include_synonyms:
+        synonyms = [
+            DescribeConfigsSynonym(name=origin.name, value=origin.text, source=origin.source)
+            for origin in entry.origins
+        ]
+    return DescribeConfigsResourceResult(
+        name=entry.setting.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        synonyms=synonyms,
+        config_type=entry.setting.type,
+        documentation=entry.setting.documentation if request.include_documentation else None,
+    )

@@ -1,0 +1,178 @@
+"""Fetch: raw batches from the log, at once or when enough has arrived or the wait is over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from penstock.replication.partition import Partition
+from penstock.server.context import Call, Context
+from penstock.server.deferred import Deferred
+from penstock.server.fetch_sessions import Key, Session, flatten
+from penstock.storage.log import FileRange
+from penstock.storage.segment import CorruptSegment
+
+READ_COMMITTED = 1
+READ_NOW_MAX = 64 * 1024  # more than this goes from the page cache to the socket by itself
+WAIT_MS_MAX = 10 * 60 * 1000
+
+
+def handle(context: Context, call: Call[FetchRequest]) -> FetchResponse | Deferred[FetchResponse]:
+    try:
+        session, full = context.fetch_sessions.begin(call.request)
+    except ApiError as error:
+        return FetchResponse(error_code=error.code)
+    fetch = _Fetch(context, call, session, full)
+    if fetch.evaluate():
+        return fetch.response()
+    return fetch.wait()
+
+
+class _Fetch:
+    """One request: what it asks of which partitions, and what was found."""
+
+    __slots__ = (
+        "_asked", "_call", "_context", "_deferred", "_found", "_full", "_session", "_timer", "_touched",
+    )  # fmt: skip
+
+    def __init__(self, context: Context, call: Call[FetchRequest], session: Session | None, full: bool) -> None:
+        self._context = context
+        self._call = call
+        self._session = session
+        self._full = full
+        self._asked: list[tuple[Key, FetchPartition]] = (
+            [(key, p.request) for key, p in session.partitions.items()] if session else flatten(call.request.topics)
+        )
+        self._found: list[tuple[Key, PartitionData]] = []
+        self._touched: list[Partition] = []
+        self._deferred: Deferred[FetchResponse] = Deferred()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def evaluate(self) -> bool:
+        """Looks at every partition; True if the answer should go out now."""
+        request = self._call.request
+        room = min(request.max_bytes, self._context.settings.get("fetch.max.bytes"))
+        total, urgent = 0, request.max_wait_ms <= 0 or not self._asked
+        self._found, self._touched = [], []
+        for key, asked in self._asked:
+            data, size = self._read(key, asked, room - total, total == 0)
+            total += size
+            urgent = urgent or data.error_code != 0 or data.diverging_epoch is not None
+            self._found.append((key, data))
+        return urgent or total >= request.min_bytes
+
+    def _read(self, key: Key, asked: FetchPartition, room: int, first: bool) -> tuple[PartitionData, int]:
+        data = PartitionData(partition_index=asked.partition, high_watermark=-1, aborted_transactions=None)
+        if self._call.request.isolation_level == READ_COMMITTED:
+            data.aborted_transactions = []
+        try:
+            partition = self._partition(key, asked)
+            self._touched.append(partition)
+            found = self._read_partition(partition, asked, data, room, first)
+        except ApiError as error:
+            data.error_code = error.code
+            return data, 0
+        if found is None:
+            data.records = memoryview(b"")
+            return data, 0
+        records: Any = found.read() if found.size <= READ_NOW_MAX else found
+        data.records = records
+        return data, found.size
+
+    def _partition(self, key: Key, asked: FetchPartition) -> Partition:
+        name, topic_id, index = key
+        if self._call.version >= 13:
+            topic = self._context.image.topics_by_id.get(topic_id)
+            if topic is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+            name = topic.name
+        partition = self._context.partitions.get(name, index)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        check_leader_epoch(partition, asked.current_leader_epoch)
+        return partition
+
+    def _read_partition(
+        self, partition: Partition, asked: FetchPartition, data: PartitionData, room: int, first: bool
+    ) -> FileRange | None:
+        store, offset = partition.log, asked.fetch_offset
+        data.high_watermark = data.last_stable_offset = partition.high_watermark
+        data.log_start_offset = store.start_offset
+        if partition.error is not None:
+            raise ApiError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.deleted else ErrorCode.KAFKA_STORAGE_ERROR
+            )
+        if asked.last_fetched_epoch >= 0:
+            epoch, end = store.epochs.end_offset(asked.last_fetched_epoch, store.end_offset)
+            if epoch < asked.last_fetched_epoch or end < offset:
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
+                return None
+        if not store.start_offset <= offset <= store.end_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        size_max = min(asked.partition_max_bytes, room)
+        if size_max <= 0 and not first:
+            return None
+        try:
+            return store.read(offset, size_max, partition.committed, at_least_one=first)
+        except (CorruptSegment, OSError) as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
+
+    def response(self) -> FetchResponse:
+        session, response = self._session, FetchResponse()
+        if session is not None:
+            response.session_id = session.session_id
+        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        for key, data in self._found:
+            if session is not None and not session.changed(key, data) and not self._full:
+                continue
+            topic = topics.get(key[:2])
+            if topic is None:
+                topic = topics[key[:2]] = FetchableTopicResponse(topic=key[0], topic_id=key[1])
+                response.responses.append(topic)
+            topic.partitions.append(data)
+        return response
+
+    # ---- waiting
+
+    def wait(self) -> Deferred[FetchResponse]:
+        wait_ms = min(self._call.request.max_wait_ms, WAIT_MS_MAX)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._finish)
+        self._deferred.cancel = self._leave
+        for partition in self._touched:
+            partition.fetchers[self._arrived] = None
+        return self._deferred
+
+    def _arrived(self) -> None:
+        waited = self._touched
+        if self.evaluate():
+            self._leave(waited)
+            self._deferred.resolve(self.response())
+
+    def _finish(self) -> None:
+        waited = self._touched
+        self.evaluate()
+        self._leave(waited)
+        self._deferred.resolve(self.response())
+
+    def _leave(self, waited: list[Partition] | None = None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for partition in waited or self._touched:
+            partition.fetchers.pop(self._arrived, None)
+
+
+def check_leader_epoch(partition: Partition, epoch: int) -> None:
+    """A client that knows of another leader epoch must learn of this one first (KIP-320)."""
+    if epoch >= 0 and epoch != partition.leader_epoch:
+        raise ApiError(
+            ErrorCode.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        )

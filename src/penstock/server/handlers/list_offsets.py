@@ -1,0 +1,58 @@
+"""ListOffsets: the offset at a point in time, or at one of the named places."""
+
+from __future__ import annotations
+
+from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from penstock.replication.partition import Partition
+from penstock.server.context import Call, Context
+from penstock.server.handlers.fetch import check_leader_epoch
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+
+
+def handle(context: Context, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
+    response = ListOffsetsResponse()
+    for topic in call.request.topics:
+        answers = [_list(context, call, topic.name, asked) for asked in topic.partitions]
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return response
+
+
+def _list(
+    context: Context, call: Call[ListOffsetsRequest], topic: str, asked: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=0)
+    try:
+        partition = context.partitions.get(topic, asked.partition_index)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        check_leader_epoch(partition, asked.current_leader_epoch)
+        if call.version < FIRST_VERSION.get(asked.timestamp, 0) or asked.timestamp < LATEST_TIERED:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+        answer.offset, answer.timestamp, answer.leader_epoch = _offset(partition, asked.timestamp)
+    except ApiError as error:
+        answer.error_code = error.code
+    return answer
+
+
+def _offset(partition: Partition, timestamp: int) -> tuple[int, int, int]:
+    """Offset, its timestamp and its leader epoch; -1 for what there is none of."""
+    store = partition.log
+    if timestamp == LATEST:
+        return partition.high_watermark, -1, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return store.start_offset, -1, store.epochs.epoch_of(store.start_offset)
+    if timestamp == LATEST_TIERED:
+        return -1, -1, -1
+    found = store.max_timestamp() if timestamp == MAX_TIMESTAMP else store.offset_for_timestamp(timestamp)
+    if found is None or found[0] >= partition.high_watermark:
+        return -1, -1, -1
+    return found

@@ -1,0 +1,165 @@
+"""Produce: each partition's batch to its log, then an answer when the acknowledgement that was asked for is true."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+
+from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from penstock.protocol.record_batch import ATTRIBUTES_AT, COMPRESSION_MASK, HEADER_SIZE
+from penstock.replication.partition import Appended, Partition
+from penstock.server.context import Call, Context
+from penstock.server.deferred import Deferred
+from penstock.storage import jobs
+
+ACKS_ALL = -1
+DECOMPRESSED_MAX = 64 * 1024 * 1024
+
+
+def handle(context: Context, call: Call[ProduceRequest]) -> Deferred[ProduceResponse] | Awaitable[ProduceResponse] | ProduceResponse:
+    request = call.request
+    if request.transactional_id is not None:
+        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served yet")
+    if request.acks not in (ACKS_ALL, 0, 1):
+        raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+    work = _Produce(context, call)
+    if any(partition is not None and partition.settings.needs_worker for *_, partition in work.partitions()):
+        return work.run_with_worker()
+    work.append_all()
+    return work.deferred
+
+
+class _Produce:
+    """One request on its way: how many of its partitions are still to be acknowledged."""
+
+    def __init__(self, context: Context, call: Call[ProduceRequest]) -> None:
+        self.context = context
+        self.request = call.request
+        self.version = call.version
+        self.response = ProduceResponse()
+        self.deferred: Deferred[ProduceResponse] = Deferred()
+        self._open = 1
+
+    def partitions(self) -> Iterator[tuple[TopicProduceData, PartitionProduceData, Partition | None]]:
+        for topic in self.request.topic_data:
+            name = topic.name
+            if self.version >= 13:
+                known = self.context.image.topics_by_id.get(topic.topic_id)
+                name = known.name if known is not None else ""
+            for data in topic.partition_data:
+                yield topic, data, self.context.partitions.get(name, data.index) if name else None
+
+    def append_all(self) -> None:
+        topics: dict[int, TopicProduceResponse] = {}
+        for topic, data, partition in self.partitions():
+            answer = self._answer(topics, topic, data)
+            try:
+                if data.records is None:
+                    raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
+                self._append(partition, data.records, answer)
+            except ApiError as error:
+                fail(answer, error)
+        self._acknowledged()
+
+    def _answer(
+        self, topics: dict[int, TopicProduceResponse], topic: TopicProduceData, data: PartitionProduceData
+    ) -> PartitionProduceResponse:
+        answer = PartitionProduceResponse(index=data.index, error_code=0, base_offset=-1)
+        if id(topic) not in topics:
+            topics[id(topic)] = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+            self.response.responses.append(topics[id(topic)])
+        topics[id(topic)].partition_responses.append(answer)
+        return answer
+
+    def _append(self, partition: Partition | None, batch: memoryview, answer: PartitionProduceResponse) -> None:
+        if partition is None:
+            raise ApiError(
+                ErrorCode.UNKNOWN_TOPIC_ID if self.version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        if self.request.acks == ACKS_ALL and partition.settings.min_insync_replicas > 1:
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        appended = partition.append(batch, self.context.now_ms())
+        answer.base_offset = appended.base_offset
+        answer.log_append_time_ms = appended.append_time_ms
+        self._await(partition, appended, answer)
+
+    def _await(self, partition: Partition, appended: Appended, answer: PartitionProduceResponse) -> None:
+        failures = partition.failures
+
+        def written() -> None:
+            self._finish(partition, answer, partition.failures == failures)
+
+        def committed() -> None:
+            self._finish(partition, answer, partition.high_watermark >= appended.next_offset)
+
+        self._open += 1
+        if self.request.acks == ACKS_ALL:
+            partition.when_committed(appended.next_offset, committed)
+        else:
+            partition.when_written(written)
+
+    def _finish(self, partition: Partition, answer: PartitionProduceResponse, stored: bool) -> None:
+        if not stored:
+            fail(answer, storage_error(partition))
+        answer.log_start_offset = partition.log.start_offset
+        self._acknowledged()
+
+    def _acknowledged(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self.deferred.resolve(self.response)
+
+    async def run_with_worker(self) -> ProduceResponse:
+        """Batches that must be opened go to the worker process first; the memory they came in does not wait."""
+        topics: dict[int, TopicProduceResponse] = {}
+        work = [
+            (partition, bytes(data.records or b""), self._answer(topics, topic, data))
+            for topic, data, partition in self.partitions()
+        ]
+        for partition, batch, answer in work:
+            try:
+                checked = await self._checked(partition, batch) if partition is not None else batch
+                self._append(partition, memoryview(bytearray(checked)), answer)
+            except ApiError as error:
+                fail(answer, error)
+        self._acknowledged()
+        return await self.deferred.wait()
+
+    async def _checked(self, partition: Partition, batch: bytes) -> bytes:
+        settings = partition.settings
+        if len(batch) < HEADER_SIZE:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, "a batch shorter than its header")
+        if settings.require_keys or settings.validate_records:
+            problem = await self.context.worker.run(jobs.validate, batch, settings.require_keys, DECOMPRESSED_MAX)
+            if problem is not None:
+                raise ApiError(ErrorCode.INVALID_RECORD, problem)
+        if settings.compression is not None and batch[ATTRIBUTES_AT + 1] & COMPRESSION_MASK != settings.compression:
+            recompressed = await self.context.worker.run(
+                jobs.recompress, batch, settings.compression, settings.compression_level, DECOMPRESSED_MAX
+            )
+            if isinstance(recompressed, str):
+                raise ApiError(ErrorCode.CORRUPT_MESSAGE, recompressed)
+            return bytes(recompressed)
+        return batch
+
+
+def storage_error(partition: Partition) -> ApiError:
+    if partition.deleted:
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.name} was deleted")
+    return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.name} could not be written")
+
+
+def fail(answer: PartitionProduceResponse, error: ApiError) -> None:
+    answer.error_code = error.code
+    answer.error_message = error.message
+    answer.base_offset = -1
+    if error.code == ErrorCode.INVALID_RECORD:
+        answer.record_errors = [BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=error.message)]

@@ -1,0 +1,76 @@
+"""Producer ids, one at a time, from blocks that the controller has made durable.
+
+The next block is asked for while a tenth of the current one is left, so that a producer that starts rarely waits for
+a disk. Ids left over when the process ends are never used: there are enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from weakref import WeakKeyDictionary, ref
+
+from penstock.cluster.controller import PRODUCER_ID_BLOCK_SIZE, Controller
+
+PREFETCH_BELOW = PRODUCER_ID_BLOCK_SIZE // 10
+
+
+class ProducerIds:
+    def __init__(self, next_block: Callable[[], Awaitable[range]]) -> None:
+        self._next_block = next_block
+        self._blocks: list[range] = []
+        self._fetch: asyncio.Task[None] | None = None
+
+    async def next(self) -> int:
+        """Raises what the fetch of a block raised, if there is no other."""
+        while not self._blocks:
+            await asyncio.shield(self._fetching())
+        block = self._blocks[0]
+        if len(block) > 1:
+            self._blocks[0] = block[1:]
+        else:
+            del self._blocks[0]
+        if sum(map(len, self._blocks)) < PREFETCH_BELOW:
+            self._fetching()
+        return block[0]
+
+    def _fetching(self) -> asyncio.Task[None]:
+        """One fetch at a time, for everyone who waits."""
+        if self._fetch is None:
+            self._fetch = asyncio.get_running_loop().create_task(self._fetch_block())
+            self._fetch.add_done_callback(self._fetched)
+        return self._fetch
+
+    async def _fetch_block(self) -> None:
+        self._blocks.append(await self._next_block())
+
+    def _fetched(self, task: asyncio.Task[None]) -> None:
+        self._fetch = None
+        if not task.cancelled():
+            task.exception()  # whoever waits has it; if nobody does, the next one asks again
+
+    async def close(self) -> None:
+        if self._fetch is not None:
+            await asyncio.wait([self._fetch])
+
+
+_of_controller: WeakKeyDictionary[Controller, ProducerIds] = WeakKeyDictionary()
+
+
+def producer_ids(controller: Controller) -> ProducerIds:
+    """The one allocator that draws on this controller: two would be correct, but would waste blocks."""
+    known = _of_controller.get(controller)
+    if known is None:
+        known = _of_controller[controller] = ProducerIds(_blocks_of(ref(controller)))
+    return known
+
+
+def _blocks_of(controller: ref[Controller]) -> Callable[[], Awaitable[range]]:
+    """Does not keep the controller alive, which would keep its allocator alive."""
+
+    def next_block() -> Awaitable[range]:
+        alive = controller()
+        assert alive is not None, "an allocator has outlived its controller"
+        return alive.next_producer_id_block()
+
+    return next_block

@@ -1,0 +1,153 @@
+"""From a frame to its answer: finds the handler, decodes, calls, encodes, and keeps the connection's order.
+
+A frame that is no request of the protocol closes its connection; an error that a handler raises becomes a response; a
+handler that fails in a way nobody foresaw costs its connection and a line in the log, never the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from struct import Struct
+from typing import Any
+
+from penstock.protocol.codec import decode
+from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.framing import RequestHeader, read_request_header, response_frame
+from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.protocol.schema import Message
+from penstock.protocol.wire import DecodeError
+from penstock.server.context import Call, Context
+from penstock.server.deferred import Deferred
+from penstock.server.failures import error_response
+from penstock.server.fast_fetch import FetchLane
+from penstock.server.fast_produce import ProduceLane
+from penstock.server.handlers import api_versions
+from penstock.server.routing import HANDLERS, Route
+from penstock.transport.connection import UNSENT_MAX, Connection, Slot
+from penstock.transport.turn import Turn
+
+log = logging.getLogger("penstock.server")
+
+PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
+FRAME_MAX = 16 * 1024 * 1024  # of a request that carries no records
+
+_key_version = Struct(">i").unpack_from
+
+
+class Router:
+    def __init__(self, context: Context, turn: Turn) -> None:
+        self._context = context
+        self._turn = turn
+        self._produce = ProduceLane(context, turn)
+        self._fetch = FetchLane(context)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def dispatch(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
+        slots = connection.slots
+        if slots and (not slots[-1].shared or connection.congested) or connection.unsent > UNSENT_MAX:
+            return False
+        memo = connection.memo
+        if (
+            memo is not None
+            and type(memo) is not tuple
+            and memo.key_version == _key_version(data, start + 4)[0]
+            and memo.run(connection, data, view, start, stop)
+        ):
+            return True
+        try:
+            return self._ordinary(connection, view[start:stop])
+        except DecodeError as error:
+            log.warning("closed connection from=%s: %s", connection.host, error)
+        except Exception:
+            log.exception("closed connection from=%s: the request failed", connection.host)
+        connection.close()
+        return True
+
+    def _ordinary(self, connection: Connection, frame: memoryview) -> bool:
+        header = read_request_header(frame[4:])
+        if header.api_key != PRODUCE:
+            if connection.slots:
+                return False
+            if len(frame) > FRAME_MAX:
+                raise DecodeError(f"a request of {len(frame)} bytes with api key {header.api_key}")
+        if connection.promised == self._turn.count:
+            self._turn.settle()
+        route = HANDLERS.get(header.api_key)
+        if route is None or header.api_version not in route.request.versions:
+            return self._unsupported(connection, header)
+        request = decode(route.request, frame, header.api_version, 4 + header.body_position)
+        call = Call(
+            request, header.api_version, header.client_id, connection.host, connection.listener, connection
+        )
+        self._answer(connection, header, request, self._call(route, call))
+        if header.api_key == PRODUCE:
+            self._produce.remember(connection, request, header.api_version, frame, 4 + header.body_position)
+        elif header.api_key == FETCH:
+            self._fetch.remember(connection, request, header.api_version, frame, 4 + header.body_position)
+        return True
+
+    def _call(self, route: Route, call: Call[Any]) -> Any:
+        try:
+            return route.handle(self._context, call)
+        except ApiError as error:
+            return error_response(call.request, call.version, error)
+
+    def _unsupported(self, connection: Connection, header: RequestHeader) -> bool:
+        """Only ApiVersions is answered, in its first version, so that the client can choose another (KIP-511)."""
+        if header.api_key != API_VERSIONS:
+            raise DecodeError(f"api key {header.api_key} has no version {header.api_version}")
+        call = Call(ApiVersionsRequest(), 0, header.client_id, connection.host)
+        response = api_versions.handle(self._context, call)
+        response.error_code = ErrorCode.UNSUPPORTED_VERSION
+        connection.send_parts(response_frame(response, 0, header.correlation_id))
+        return True
+
+    def _answer(self, connection: Connection, header: RequestHeader, request: Message, reply: Any) -> None:
+        if reply is None:
+            return
+        if isinstance(reply, Message):
+            parts = self._parts(header, request, reply)
+            if connection.slots:
+                connection.answer(connection.slot(shared=True), parts)
+            elif parts:
+                connection.send_parts(parts)
+            return
+        slot = connection.slot(shared=header.api_key == PRODUCE and isinstance(reply, Deferred))
+        if isinstance(reply, Deferred):
+            slot.cancel = reply.cancel
+            reply.then(lambda message: connection.answer(slot, self._parts(header, request, message)))
+            return
+        task = asyncio.ensure_future(self._finish(connection, slot, header, request, reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(
+        self, connection: Connection, slot: Slot, header: RequestHeader, request: Message, reply: Awaitable[Message]
+    ) -> None:
+        message: Message | None
+        try:
+            message = await reply
+        except ApiError as error:
+            message = error_response(request, header.api_version, error)
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        except Exception:
+            log.exception("closed connection from=%s: the request failed", connection.host)
+            message = None
+        if message is None:
+            connection.close()
+            return
+        connection.answer(slot, self._parts(header, request, message))
+
+    def _parts(self, header: RequestHeader, request: Message, message: Message) -> list[Any]:
+        if header.api_key == PRODUCE and request.acks == 0:  # type: ignore[attr-defined]
+            return []
+        return response_frame(message, header.api_version, header.correlation_id)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

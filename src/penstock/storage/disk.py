@@ -1,0 +1,126 @@
+"""The only module that touches files. A `Disk` is passed in, so that tests can give one that fails, fills or forgets.
+
+Durability is spelled out: `File.append` reaches the operating system, `File.sync` the device, and a new file's name
+is safe only after `Disk.sync_directory`. Whole small files are replaced, never edited.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+PARTS_PER_WRITE = 1000  # IOV_MAX is 1024 on Linux
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File:
+    """A file that only grows at its end, and may be cut there. Closed when nobody refers to it any more."""
+
+    __slots__ = ("fd", "path", "size")
+
+    def __init__(self, path: Path, *, create: bool = False, writable: bool = True) -> None:
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self.fd = -1
+        self.fd = os.open(path, flags, 0o644)
+        self.path = path
+        self.size = os.fstat(self.fd).st_size
+
+    def append(self, parts: Sequence[Buffer], total: int) -> None:
+        """All of it, or an OSError and the file as it was."""
+        start = self.size
+        try:
+            written = os.pwritev(self.fd, parts[:PARTS_PER_WRITE], start)
+            if written < total:
+                self._append_rest(parts, total, written)
+        except OSError:
+            self.truncate(start)
+            raise
+        self.size = start + total
+
+    def _append_rest(self, parts: Sequence[Buffer], total: int, written: int) -> None:
+        rest = memoryview(b"".join(parts))
+        while written < total:
+            written += os.pwrite(self.fd, rest[written:], self.size + written)
+
+    def read(self, size: int, position: int) -> bytes:
+        return os.pread(self.fd, size, position)
+
+    def sync(self) -> None:
+        os.fdatasync(self.fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fd, size)
+        self.size = size
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+class Disk:
+    """The real one."""
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
+        return File(path, create=create, writable=writable)
+
+    def read(self, path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def replace(self, path: Path, data: bytes, *, durable: bool = True) -> None:
+        """The file holds either its old bytes or these, whatever happens meanwhile."""
+        temporary = path.with_name(path.name + ".tmp")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+        if durable:
+            self.sync_directory(path.parent)
+
+    def map(self, path: Path) -> memoryview | None:
+        """A read-only view of a whole file, None if it is missing or empty."""
+        try:
+            with path.open("rb") as file:
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def names(self, directory: Path) -> list[str]:
+        try:
+            return os.listdir(directory)
+        except FileNotFoundError:
+            return []
+
+    def size(self, path: Path) -> int:
+        return os.stat(path).st_size
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,170 @@
+"""What a log remembers of each producer, so that a batch sent twice is stored once and a gap is refused.
+
+For each producer id: its epoch, its newest five batches (KIP-98: as many as a client may have in flight) and the first
+offset of an open transaction. A snapshot stands for the log up to an offset; replaying the batch headers behind it
+gives the state again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.protocol.errors import ApiError, ErrorCode
+
+BATCHES_KEPT = 5
+SEQUENCE_MAX = 2**31 - 1
+NO_PRODUCER = -1
+
+_VERSION = 1
+_HEAD = struct.Struct(">HIQ")  # version, CRC32C of what follows the head, number of producers
+_PRODUCER = struct.Struct(">qhqqiB")
+_BATCH = struct.Struct(">iiqqq")
+
+
+class ProducedBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class ProducerEntry:
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_transaction_first_offset",
+        "last_timestamp_ms",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.batches: deque[ProducedBatch] = deque(maxlen=BATCHES_KEPT)
+        self.last_timestamp_ms = -1
+        self.current_transaction_first_offset = -1
+        self.coordinator_epoch = -1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+
+def sequence_after(sequence: int, count: int) -> int:
+    """Sequences wrap to 0 behind 2^31-1."""
+    return (sequence + count) & SEQUENCE_MAX
+
+
+class Producers:
+    __slots__ = ("entries",)
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerEntry] = {}
+
+    def check(self, producer_id: int, epoch: int, first_sequence: int, count: int) -> ProducedBatch | None:
+        """None if the batch may be appended; the batch that was stored before if this is a repetition."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return None  # state expired or never seen: Kafka takes any sequence then
+        if epoch != entry.producer_epoch:
+            if epoch < entry.producer_epoch:
+                raise ApiError(
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch "
+                    f"{entry.producer_epoch}",
+                )
+            if first_sequence != 0:
+                raise ApiError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Invalid sequence number for new epoch of producer {producer_id}: {first_sequence}",
+                )
+            return None
+        batches = entry.batches
+        if not batches:
+            return None
+        last = batches[-1].last_sequence
+        if first_sequence == (last + 1) & SEQUENCE_MAX:
+            return None
+        last_sequence = sequence_after(first_sequence, count - 1)
+        for batch in batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                return batch
+        raise ApiError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Out of order sequence number for producer {producer_id}: {first_sequence} (incoming seq. number), "
+            f"{last} (current end sequence number)",
+        )
+
+    def add(
+        self, producer_id: int, epoch: int, first_sequence: int, base_offset: int, last_offset: int, timestamp_ms: int
+    ) -> None:
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id, epoch)
+        elif entry.producer_epoch != epoch:
+            entry.producer_epoch = epoch
+            entry.batches.clear()
+        last_sequence = sequence_after(first_sequence, last_offset - base_offset)
+        entry.batches.append(ProducedBatch(first_sequence, last_sequence, base_offset, last_offset, timestamp_ms))
+        entry.last_timestamp_ms = timestamp_ms
+
+    def active(self) -> Iterable[ProducerEntry]:
+        return self.entries.values()
+
+    def expire(self, older_than_ms: int) -> None:
+        """Forgets producers that wrote nothing since then, unless a transaction of theirs is open."""
+        gone = [
+            e.producer_id
+            for e in self.entries.values()
+            if e.last_timestamp_ms < older_than_ms and e.current_transaction_first_offset < 0
+        ]
+        for producer_id in gone:
+            del self.entries[producer_id]
+
+    def dump(self) -> bytes:
+        body = bytearray()
+        for e in self.entries.values():
+            body += _PRODUCER.pack(
+                e.producer_id, e.producer_epoch, e.last_timestamp_ms, e.current_transaction_first_offset,
+                e.coordinator_epoch, len(e.batches),
+            )  # fmt: skip
+            for batch in e.batches:
+                body += _BATCH.pack(*batch)
+        return _HEAD.pack(_VERSION, crc32c(body), len(self.entries)) + body
+
+
+def load(data: bytes) -> Producers | None:
+    """None if the snapshot can't be trusted: the state is then rebuilt from the log."""
+    if len(data) < _HEAD.size:
+        return None
+    version, checksum, count = _HEAD.unpack_from(data)
+    if version != _VERSION or crc32c(memoryview(data)[_HEAD.size :]) != checksum:
+        return None
+    producers = Producers()
+    for entry in _entries(data, count):
+        producers.entries[entry.producer_id] = entry
+    return producers
+
+
+def _entries(data: bytes, count: int) -> Iterator[ProducerEntry]:
+    position = _HEAD.size
+    for _ in range(count):
+        producer_id, epoch, last_timestamp, first_offset, coordinator_epoch, batches = _PRODUCER.unpack_from(
+            data, position
+        )
+        position += _PRODUCER.size
+        entry = ProducerEntry(producer_id, epoch)
+        entry.last_timestamp_ms = last_timestamp
+        entry.current_transaction_first_offset = first_offset
+        entry.coordinator_epoch = coordinator_epoch
+        for _ in range(batches):
+            entry.batches.append(ProducedBatch(*_BATCH.unpack_from(data, position)))
+            position += _BATCH.size
+        yield entry

@@ -1,0 +1,186 @@
+"""A segment: a file of whole record batches in offset order, and its index.
+
+Batches lie end to end, exactly as producers sent them but for the stamped offset, leader epoch and, where the topic
+asks for it, timestamp. The file is named by the offset it begins at. The last segment of a log is active and grows;
+the others are sealed and never change until they are deleted or replaced by compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.protocol.record_batch import HEADER, HEADER_SIZE
+from penstock.storage import index as indexes
+from penstock.storage.disk import Disk, File
+from penstock.storage.index import Index
+
+NO_TIMESTAMP = -1
+WALK_CHUNK = 64 * 1024
+LOG_OVERHEAD = 12  # base offset and length, the two fields that the length does not count
+INDEX_POSITION_MAX = 2**32 - 1
+
+
+class Batch(NamedTuple):
+    """Where a batch lies, and what its header says."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+    crc: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.size
+
+
+class CorruptSegment(Exception):
+    """What stands at a position is not a batch, or not the one that belongs there."""
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}.{suffix}"
+
+
+class Segment:
+    __slots__ = (
+        "_file", "_index", "base_offset", "created_ms", "directory", "disk", "first_timestamp_ms", "indexed_to",
+        "max_timestamp_ms", "max_timestamp_offset", "name_is_durable", "size",
+    )  # fmt: skip
+
+    def __init__(self, disk: Disk, directory: Path, base_offset: int, *, size: int, created_ms: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size  # what was written; a batch that is only staged does not count
+        self.created_ms = created_ms
+        self.first_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset  # of the batch that holds it
+        self.indexed_to = 0  # the next index entry is due at this position
+        self.name_is_durable = True
+        self._file: File | None = None
+        self._index: Index | None = None
+
+    @classmethod
+    def create(cls, disk: Disk, directory: Path, base_offset: int, now_ms: int) -> Segment:
+        segment = cls(disk, directory, base_offset, size=0, created_ms=now_ms)
+        segment._file = disk.open(segment.path("log"), create=True)
+        segment._file.truncate(0)
+        segment._index = Index()
+        segment.name_is_durable = False
+        return segment
+
+    def path(self, suffix: str) -> Path:
+        return self.directory / file_name(self.base_offset, suffix)
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self.disk.open(self.path("log"))
+        return self._file
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    def sync(self) -> None:
+        """In a thread: the data, and the names that lead to it if they are new."""
+        self.file.sync()
+        if not self.name_is_durable:
+            self.disk.sync_directory(self.directory)
+            self.disk.sync_directory(self.directory.parent)
+            self.name_is_durable = True
+
+    def close(self) -> None:
+        """Lets go of the descriptor and the index; they come back when they are needed."""
+        self._file = None
+        self._index = None
+
+    @property
+    def index(self) -> Index:
+        if self._index is None:
+            found = indexes.load(self.disk.map(self.path("index")))
+            if found is not None and found[1] >= self.size:
+                self._index = found[0]
+            else:
+                self.rebuild_index()
+        assert self._index is not None
+        return self._index
+
+    @index.setter
+    def index(self, index: Index) -> None:
+        self._index = index
+
+    def rebuild_index(self, interval_bytes: int = 4096) -> None:
+        """From the batches themselves: an index that is lost or lies costs time, never data."""
+        index, due, newest = Index(), 0, NO_TIMESTAMP
+        for batch in self.batches(0):
+            if batch.position >= due:
+                index.add(batch.base_offset - self.base_offset, batch.position, newest)
+                due = batch.position + interval_bytes
+            newest = max(newest, batch.max_timestamp)
+        self._index = index
+
+    def save_index(self, covered: int) -> None:
+        """Call it only after the first `covered` bytes were synced."""
+        self.disk.replace(self.path("index"), self.index.dump(covered), durable=False)
+
+    def batches(self, position: int, end: int | None = None) -> Iterator[Batch]:
+        """The batches from a position that one begins at, by their headers; raises where there is none."""
+        end = self.size if end is None else end
+        file = self.file
+        chunk, chunk_at = b"", position
+        while position < end:
+            at = position - chunk_at
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_at, at = file.read(min(WALK_CHUNK, end - position), position), position, 0
+            batch = parse(chunk, at, position)
+            if batch.end > end:
+                raise CorruptSegment(f"{self.path('log')}: the batch at {position} runs past the end")
+            yield batch
+            position = batch.end
+
+    def find(self, offset: int) -> Batch | None:
+        """The batch that holds the offset, or the first one behind it."""
+        entry = self.index.at_or_before(offset - self.base_offset)
+        position = 0
+        if entry is not None:
+            position = entry.position
+            if position >= self.size or self._base_offset_at(position) != self.base_offset + entry.relative_offset:
+                self.rebuild_index()
+                return self.find(offset)
+        return next((b for b in self.batches(position) if b.last_offset >= offset), None)
+
+    def _base_offset_at(self, position: int) -> int:
+        return int.from_bytes(self.file.read(8, position), "big", signed=True)
+
+    def remove(self, suffixes: tuple[str, ...] = ("log", "index", "snapshot", "aborted")) -> None:
+        self.close()
+        for suffix in suffixes:
+            self.disk.remove(self.path(suffix))
+
+
+def parse(buffer: bytes | memoryview, at: int, position: int) -> Batch:
+    if at + HEADER_SIZE > len(buffer):
+        raise CorruptSegment(f"only {len(buffer) - at} bytes at {position}")
+    (
+        base_offset, length, leader_epoch, magic, crc, attributes, last_delta, base_timestamp, max_timestamp,
+        producer_id, producer_epoch, base_sequence, count,
+    ) = HEADER.unpack_from(buffer, at)  # fmt: skip
+    if magic != 2 or length < HEADER_SIZE - LOG_OVERHEAD or last_delta < 0 or base_offset < 0:
+        raise CorruptSegment(f"no record batch at {position}")
+    return Batch(
+        position, length + LOG_OVERHEAD, base_offset, base_offset + last_delta, leader_epoch, attributes,
+        base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count, crc,
+    )  # fmt: skip

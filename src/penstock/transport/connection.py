@@ -1,0 +1,419 @@
+"""A plaintext connection: frames in, responses out, in the order of their requests.
+
+Reading. Small frames are read into a buffer borrowed for the turn; what is incomplete at its end is copied aside, so
+an idle connection owns no buffer. A frame that does not fit gets a buffer of its own, which grows with the bytes that
+have really arrived and is charged to the broker's memory budget; without room there, the socket is not read.
+
+Writing. Answers are gathered and sent once a turn; ranges of log files go from the page cache to the socket without
+passing through here. When a peer does not read, answers pile up to a bound, and then its requests are not read.
+
+Order. Produce requests may overlap; any other request waits until those before it were answered, as in Kafka. A slot
+holds the place of an answer that is not there yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from penstock.transport.memory import MemoryBudget
+from penstock.transport.turn import RECEIVE_BYTES, ReceiveBuffer, Turn
+
+UNSENT_MAX = 4 * 1024 * 1024  # answers that wait for a slow reader
+SLOTS_MAX = 1024  # requests that wait for an answer
+LARGE_FIRST = 256 * 1024
+LARGE_KEPT_MAX = 4 * 1024 * 1024
+FRAME_MIN = 8  # api key, version, correlation id
+SENDFILE_MAX = 1 << 20
+
+_size = struct.Struct(">i").unpack_from
+
+
+class Range(Protocol):
+    """A range of a file, to be sent from the page cache."""
+
+    @property
+    def file(self) -> Any: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def after(self, sent: int) -> Range: ...
+
+
+class Slot:
+    """The place of an answer in the order of answers. Requests behind a shared one need not wait for it."""
+
+    __slots__ = ("cancel", "parts", "shared")
+
+    def __init__(self, shared: bool) -> None:
+        self.shared = shared
+        self.parts: list[Any] | None = None
+        self.cancel: Callable[[], None] | None = None  # called if the connection goes first
+
+
+Dispatch = Callable[["Connection", bytearray, memoryview, int, int], bool]
+"""A frame, its length included: (connection, buffer, its view, start, stop). False: not now, ask again later."""
+
+
+class Connection:
+    __slots__ = (
+        "_large", "_large_have", "_large_need", "_large_turn", "_loop", "_memory", "_on_close", "_out", "_partial",
+        "_reading", "_sending", "_writing", "active", "charged", "closed", "dispatch", "fd", "frame_max", "host",
+        "listener", "memo", "promised", "session", "slots", "sock", "turn", "unsent", "waiting_for",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        *,
+        host: str,
+        listener: str,
+        turn: Turn,
+        memory: MemoryBudget,
+        dispatch: Dispatch,
+        frame_max: int,
+        on_close: Callable[[Connection], None],
+    ) -> None:
+        self._loop = loop
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.host = host
+        self.listener = listener
+        self.turn = turn
+        self._memory = memory
+        self.dispatch = dispatch
+        self.frame_max = frame_max
+        self._on_close = on_close
+        self._partial: bytes = b""
+        self._large: ReceiveBuffer | None = None
+        self._large_have = 0
+        self._large_need = 0
+        self._large_turn = -1
+        self.charged = 0
+        self._out: list[Any] = []
+        self.unsent = 0
+        self._sending = False
+        self._writing = False
+        self.slots: deque[Slot] = deque()
+        self.waiting_for: str = ""  # why the socket is not read; empty while it is
+        self._reading = True
+        self.active = True
+        self.closed = False
+        self.memo: Any = None  # what the router remembers of this client's requests
+        self.session: Any = None
+        self.promised = -1  # the turn at whose end an answer without a slot is sent
+        loop.add_reader(self.fd, self._readable)
+
+    # ---- reading
+
+    def _readable(self) -> None:
+        self.active = True
+        if self._large_need:
+            self._receive_large()
+            return
+        buffer = self.turn.buffer()
+        view, have = buffer.view, len(self._partial)
+        if have:
+            view[:have] = self._partial
+        try:
+            received = self.sock.recv_into(view[have:] if have else view)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            received = 0
+        if not received:
+            self.close()
+            return
+        self._partial = b""
+        self._frames(buffer, have + received)
+
+    def _frames(self, buffer: ReceiveBuffer, end: int) -> None:
+        data, view, dispatch = buffer.bytes, buffer.view, self.dispatch
+        position = 0
+        while end - position >= 4:
+            (size,) = _size(data, position)
+            if not FRAME_MIN <= size <= self.frame_max:
+                self.close()
+                return
+            stop = position + 4 + size
+            if stop > end:
+                if size + 4 > RECEIVE_BYTES:
+                    self._begin_large(size + 4, view[position:end])
+                    return
+                break
+            if not dispatch(self, data, view, position, stop):
+                if not self.closed:
+                    self._pause("order")
+                break
+            position = stop
+        if position < end and not self.closed:
+            self._partial = bytes(view[position:end])
+
+    def _begin_large(self, need: int, begun: memoryview) -> None:
+        if self._large is None or len(self._large.bytes) < len(begun):
+            capacity = min(need, LARGE_FIRST)
+            if not self._memory.take(capacity):
+                self._partial = bytes(begun)
+                self._pause("memory")
+                self._memory.waiting.append(self._memory_returned)
+                return
+            self._drop_large()
+            self.charged = capacity
+            self._large = ReceiveBuffer(capacity)
+        self._large.view[: len(begun)] = begun
+        self._large_have = len(begun)
+        self._large_need = need
+
+    def _memory_returned(self) -> None:
+        self._loop.call_soon(self._try_again)
+
+    def _try_again(self) -> None:
+        if not self.closed and self.waiting_for == "memory":
+            self._resume()
+
+    def _receive_large(self) -> None:
+        large = self._large
+        assert large is not None
+        if self._large_turn == self.turn.count and self.turn.scheduled:
+            self.turn.flush()  # the last frame's batches are still views of this buffer
+        have, need = self._large_have, self._large_need
+        if have == len(large.bytes) and not self._grow_large():
+            return
+        large = self._large
+        assert large is not None
+        try:
+            received = self.sock.recv_into(large.view[have : min(need, len(large.bytes))])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            received = 0
+        if not received:
+            self.close()
+            return
+        self._large_have = have + received
+        if self._large_have == need:
+            self._large_complete()
+
+    def _large_complete(self) -> None:
+        large, need = self._large, self._large_need
+        assert large is not None
+        if not self.dispatch(self, large.bytes, large.view, 0, need):
+            self._pause("order")
+            return
+        if self.closed:
+            return
+        self._large_need = 0
+        self._large_turn = self.turn.count
+        self.turn.schedule()
+        if self._memory.waiting or len(large.bytes) > LARGE_KEPT_MAX:
+            self.turn.answers.append(self._drop_large_if_idle)
+
+    def _grow_large(self) -> bool:
+        large = self._large
+        assert large is not None
+        capacity = min(self._large_need, 4 * len(large.bytes))
+        if not self._memory.take(capacity - len(large.bytes)):
+            self._pause("memory")
+            self._memory.waiting.append(self._memory_returned)
+            return False
+        self.charged = capacity
+        grown = ReceiveBuffer(capacity)
+        grown.view[: self._large_have] = large.view[: self._large_have]
+        self._large = grown
+        return True
+
+    def _drop_large(self) -> None:
+        self._large = None
+        if self.charged:
+            charged, self.charged = self.charged, 0
+            self._memory.give_back(charged)
+
+    def _drop_large_if_idle(self) -> None:
+        if not self._large_need:
+            self._drop_large()
+
+    def release_idle_memory(self) -> None:
+        """Called now and then: a buffer that was kept for the next large frame goes if none came."""
+        if not self._large_need and self._large is not None:
+            self.turn.flush()
+            self._drop_large_if_idle()
+
+    def detach_large(self) -> None:
+        """The caller keeps views of the frame beyond this turn: the buffer is its own now."""
+        self._large = None
+
+    def _pause(self, reason: str) -> None:
+        self.waiting_for = reason
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self.fd)
+
+    def _resume(self) -> None:
+        """Goes on with what was read already, then with the socket."""
+        self.waiting_for = ""
+        if self._large_need:
+            if self._large_have == self._large_need:
+                self._large_complete()
+        elif self._partial:
+            buffer = self.turn.buffer()
+            size = len(self._partial)
+            buffer.view[:size] = self._partial
+            self._partial = b""
+            self._frames(buffer, size)
+        if not self.waiting_for and not self._reading and not self.closed:
+            self._reading = True
+            self._loop.add_reader(self.fd, self._readable)
+
+    # ---- answering
+
+    def send(self, part: bytes) -> None:
+        """A whole answer, when nothing waits before it."""
+        self._out.append(part)
+        self.unsent += len(part)
+        if not self._sending:
+            self._sending = True
+            self.turn.sends.append(self)
+
+    def send_parts(self, parts: list[Any]) -> None:
+        self._out += parts
+        for part in parts:
+            self.unsent += part.size if hasattr(part, "file") else len(part)
+        if not self._sending:
+            self._sending = True
+            self.turn.sends.append(self)
+            self.turn.schedule()
+
+    def slot(self, shared: bool = False) -> Slot:
+        slot = Slot(shared)
+        self.slots.append(slot)
+        return slot
+
+    def answer(self, slot: Slot, parts: list[Any]) -> None:
+        """Fills the slot; an empty list means that the request has no answer."""
+        slot.parts = parts
+        slot.cancel = None
+        if self.closed:
+            return
+        slots = self.slots
+        while slots and slots[0].parts is not None:
+            self.send_parts(slots.popleft().parts or [])
+        if not slots and self.waiting_for == "order":
+            self._loop.call_soon(self._order_restored)
+
+    def _order_restored(self) -> None:
+        if self.waiting_for == "order" and not self.slots and not self.closed:
+            self._resume()
+
+    @property
+    def congested(self) -> bool:
+        return self.unsent > UNSENT_MAX or len(self.slots) >= SLOTS_MAX
+
+    def flush(self) -> None:
+        """At the end of a turn, and whenever the socket takes more."""
+        self._sending = False
+        if self.closed or self._writing:
+            return
+        out = self._out
+        try:
+            if len(out) == 1 and type(out[0]) is bytes:
+                sent = self.sock.send(out[0])
+                self.unsent -= sent
+                if sent == len(out[0]):
+                    out.clear()
+                else:
+                    out[0] = memoryview(out[0])[sent:]
+                    self._await_writable()
+            else:
+                self._send_all(out)
+        except OSError:
+            self.close()
+            return
+        if self.waiting_for == "order" and not self.slots and self.unsent <= UNSENT_MAX // 2:
+            self._loop.call_soon(self._order_restored)
+
+    def _send_all(self, out: list[Any]) -> None:
+        """Everything, or as much as the socket takes."""
+        self._out = out = _joined(out)
+        done = 0
+        try:
+            for number, part in enumerate(out):
+                while True:
+                    size, sent = self._send_part(part, number + 1 < len(out))
+                    self.unsent -= sent
+                    if sent == size:
+                        break
+                    part = out[number] = part[sent:] if type(part) is memoryview else part.after(sent)
+                done = number + 1
+        except BlockingIOError:
+            self._await_writable()
+        del out[:done]
+
+    def _send_part(self, part: Any, more: bool) -> tuple[int, int]:
+        if type(part) is memoryview:
+            return len(part), self.sock.send(part, socket.MSG_MORE if more else 0)
+        size = part.size
+        sent = os.sendfile(self.fd, part.file.fd, part.position, min(size, SENDFILE_MAX))
+        if sent == 0:
+            raise OSError("the log was cut while it was sent")
+        return size, sent
+
+    def _await_writable(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._loop.add_writer(self.fd, self._writable)
+
+    def _writable(self) -> None:
+        self.active = True
+        self._loop.remove_writer(self.fd)
+        self._writing = False
+        self.flush()
+
+    # ---- the end
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self.fd)
+        if self._writing:
+            self._loop.remove_writer(self.fd)
+        self.sock.close()
+        self._out = []
+        self.turn.schedule()
+        self.turn.answers.append(self._drop_large)
+        for slot in self.slots:
+            if slot.cancel is not None:
+                slot.cancel()
+        self.slots.clear()
+        self._on_close(self)
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    """Neighbouring bytes as one view, ranges of files as they are."""
+    out: list[Any] = []
+    run: list[Any] = []
+    for part in parts:
+        if hasattr(part, "file"):
+            if run:
+                out.append(memoryview(run[0] if len(run) == 1 else b"".join(run)))
+                run = []
+            if part.size:
+                out.append(part)
+        elif len(part):
+            run.append(part)
+    if run:
+        out.append(memoryview(run[0] if len(run) == 1 else b"".join(run)))
+    return out
+

@@ -1,0 +1,105 @@
+"""Accepts connections and keeps their number and idleness bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+from penstock.transport.connection import Connection, Dispatch
+from penstock.transport.memory import MemoryBudget
+from penstock.transport.turn import Turn
+
+ACCEPTS_PER_TURN = 64
+SWEEPS_PER_IDLE_TIME = 10
+
+log = logging.getLogger("penstock.transport")
+
+
+class Listener:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        name: str,
+        turn: Turn,
+        memory: MemoryBudget,
+        dispatch: Dispatch,
+        frame_max: int,
+        connections_max: int,
+        idle_ms_max: int,
+    ) -> None:
+        self._loop = loop
+        self.name = name
+        self._turn = turn
+        self._memory = memory
+        self._dispatch = dispatch
+        self._frame_max = frame_max
+        self._connections_max = connections_max
+        self._sweep_s = max(idle_ms_max / 1000 / SWEEPS_PER_IDLE_TIME, 0.05)
+        self.connections: dict[Connection, int] = {}  # with the number of sweeps that found it idle
+        self._socket: socket.socket | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listens, and returns where (a port of 0 was chosen by the system)."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(4096)
+        sock.setblocking(False)
+        self._socket = sock
+        self._loop.add_reader(sock.fileno(), self._accept)
+        self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
+        return sock.getsockname()[:2]
+
+    def _accept(self) -> None:
+        assert self._socket is not None
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:  # out of descriptors: the ones that close will make room
+                log.warning("a connection could not be accepted: %s", error)
+                return
+            if len(self.connections) >= self._connections_max:
+                log.warning("refused a connection from %s: max.connections=%d", address[0], self._connections_max)
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = Connection(
+                self._loop, sock, host=address[0], listener=self.name, turn=self._turn, memory=self._memory,
+                dispatch=self._dispatch, frame_max=self._frame_max, on_close=self._closed,
+            )  # fmt: skip
+            self.connections[connection] = 0
+
+    def _closed(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+
+    def _sweep(self) -> None:
+        for connection, sweeps in list(self.connections.items()):
+            connection.release_idle_memory()
+            if connection.active or connection.slots:
+                connection.active = False
+                self.connections[connection] = 0
+            elif sweeps >= SWEEPS_PER_IDLE_TIME:
+                connection.close()
+            else:
+                self.connections[connection] = sweeps + 1
+        self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
+
+    def stop_accepting(self) -> None:
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+
+    def close(self) -> None:
+        self.stop_accepting()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.close()

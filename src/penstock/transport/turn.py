@@ -1,0 +1,84 @@
+"""One turn of the event loop: what its callbacks gathered is carried out once, at its end.
+
+Sockets that are ready are read one after another; their requests stage writes and answers. Then, in this order: one
+write per partition, the answers that waited for it, one send per connection. A receive buffer is free again only
+behind the writes, because staged batches are views of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+RECEIVE_BYTES = 128 * 1024
+BUFFERS_PER_TURN = 256
+
+
+class Sender(Protocol):
+    def flush(self) -> None: ...
+
+
+class ReceiveBuffer:
+    __slots__ = ("bytes", "view")
+
+    def __init__(self, size: int = RECEIVE_BYTES) -> None:
+        self.bytes = bytearray(size)
+        self.view = memoryview(self.bytes)
+
+
+class Turn:
+    __slots__ = ("_free", "_loop", "_used", "answers", "count", "now_ms", "scheduled", "sends", "writes")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._free: list[ReceiveBuffer] = []
+        self._used: list[ReceiveBuffer] = []
+        self.count = 0
+        self.now_ms = 0  # the wall clock, read once a turn
+        self.scheduled = False
+        self.writes: list[Callable[[], None]] = []
+        self.answers: list[Callable[[], None]] = []
+        self.sends: list[Sender] = []
+
+    def schedule(self) -> None:
+        if not self.scheduled:
+            self.scheduled = True
+            self.now_ms = time.time_ns() // 1_000_000
+            self._loop.call_soon(self.flush)
+
+    def buffer(self) -> ReceiveBuffer:
+        """A receive buffer that is the caller's until the end of the turn."""
+        if len(self._used) >= BUFFERS_PER_TURN:
+            self.flush()
+        self.schedule()
+        buffer = self._free.pop() if self._free else ReceiveBuffer()
+        self._used.append(buffer)
+        return buffer
+
+    def settle(self) -> None:
+        """Writes and answers now. Receive buffers stay with their users."""
+        self.count += 1
+        try:
+            # An answer may stage another write, so each list is taken before it is walked.
+            while self.writes or self.answers:
+                writes, self.writes = self.writes, []
+                for write in writes:
+                    write()
+                answers, self.answers = self.answers, []
+                for answer in answers:
+                    answer()
+        finally:
+            self.scheduled = False
+        sends, self.sends = self.sends, []
+        for sender in sends:
+            sender.flush()
+
+    def flush(self) -> None:
+        """The end of the turn."""
+        self.settle()
+        self._free += self._used
+        self._used.clear()
+        if len(self._free) > BUFFERS_PER_TURN:
+            del self._free[BUFFERS_PER_TURN:]

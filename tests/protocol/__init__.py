@@ -1,0 +1,1 @@
+"""Tests of `penstock.protocol`: our bytes against those of two other implementations, and against hostile ones."""
