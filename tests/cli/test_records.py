@@ -81,7 +81,7 @@ def test_json_in_may_be_brief_and_nest_json() -> None:
         ({"valeu": 1}, "unknown name 'valeu'"),
         ({"partition": "1"}, "partition is not a whole number"),
         ({"headers": ["a"]}, "headers are"),
-        ({"value_base64": "%"}, ""),
+        ({"value_base64": "%"}, "base64"),
     ],
 )
 def test_json_that_is_no_message_is_refused(document: Any, reason: str) -> None:

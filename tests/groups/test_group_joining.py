@@ -56,14 +56,14 @@ def test_a_member_must_have_a_protocol_in_common_with_all_others(engine: GroupEn
 
 
 def test_a_known_member_cannot_leave_the_common_protocol(engine: GroupEngine) -> None:
-    leader, follower = engine.stable_group("a", "b")
+    _, follower = engine.stable_group("a", "b")
     ticket = engine.join(follower, protocols=offers(sticky=b""))
     assert engine.error(ticket) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert engine.replies[ticket].member_id == follower
 
 
 def test_an_empty_group_may_change_its_protocol_type(engine: GroupEngine) -> None:
-    (member,) = engine.stable_group("a")
+    engine.stable_group("a")
     engine.advance(SESSION_MS)
     assert engine.state is State.EMPTY
     engine.stable_group("b", protocol_type="connect", protocols=offers(default=b""))
@@ -175,7 +175,7 @@ def test_version_0_has_its_session_timeout_for_a_rebalance_timeout(engine: Group
 
 
 def test_a_leader_that_does_not_rejoin_loses_the_lead(engine: GroupEngine) -> None:
-    leader, follower = engine.stable_group("a", "b", session_ms=REBALANCE_MS * 2)
+    _, follower = engine.stable_group("a", "b", session_ms=REBALANCE_MS * 2)
     rejoin = engine.join(follower, protocols=offers(range=b"new"))
     engine.advance(REBALANCE_MS)
     assert engine.replies[rejoin].leader == follower
@@ -220,7 +220,7 @@ def test_a_follower_with_nothing_new_is_told_the_generation(engine: GroupEngine)
 
 
 def test_a_leader_may_rebalance_at_any_time(engine: GroupEngine) -> None:
-    leader, follower = engine.stable_group("a", "b")
+    leader, _ = engine.stable_group("a", "b")
     assert engine.join(leader) not in engine.replies
     assert engine.state is State.PREPARING_REBALANCE
 
@@ -345,7 +345,7 @@ def test_a_stable_group_takes_no_more_than_its_limit() -> None:
 
 def test_a_full_group_lets_its_members_rejoin() -> None:
     engine = small()
-    leader, follower = engine.stable_group("a", "b")
+    _, follower = engine.stable_group("a", "b")
     assert engine.error(engine.join(follower)) == ErrorCode.NONE
 
 
@@ -354,7 +354,7 @@ def test_a_full_group_lets_a_static_member_return() -> None:
     engine.join(instance="a")
     engine.join(instance="b")
     engine.advance()
-    leader, follower = engine.group.members
+    leader, _ = engine.group.members
     engine.sync(leader, 1)
     assert engine.error(engine.join(instance="b")) == ErrorCode.NONE
 

@@ -37,7 +37,7 @@ def test_a_static_member_is_added_without_asking_for_an_id(engine: GroupEngine) 
 def test_a_follower_that_returns_takes_its_place_without_a_rebalance(
     engine: GroupEngine, pair: tuple[str, str]
 ) -> None:
-    leader, follower = pair
+    leader, _ = pair
     returned = engine.replies[engine.join(instance="two", client="two again")]
     assert (returned.generation_id, returned.leader, returned.members) == (1, leader, [])
     assert returned.skip_assignment is False
@@ -176,12 +176,24 @@ def test_if_only_static_members_are_left_and_none_rejoins_the_group_waits_for_th
 def test_a_static_member_whose_session_ends_is_removed_like_any_other(
     engine: GroupEngine, pair: tuple[str, str]
 ) -> None:
-    leader, follower = pair
+    leader, _ = pair
     engine.advance(SESSION_MS - 1)
     engine.heartbeat(leader, 1, instance="one")
     engine.advance(1)
     assert list(engine.group.members) == [leader]
     assert "two" not in engine.group.static_members
+
+
+def test_a_member_that_returns_has_a_session_from_then_on(engine: GroupEngine, pair: tuple[str, str]) -> None:
+    leader, _ = pair
+    engine.advance(SESSION_MS - 1)
+    returned = engine.replies[engine.join(instance="two")]
+    engine.heartbeat(leader, 1)
+    engine.advance(SESSION_MS - 1)
+    engine.heartbeat(leader, 1)
+    assert set(engine.group.members) == {leader, returned.member_id}
+    engine.advance(1)
+    assert set(engine.group.members) == {leader}
 
 
 def test_a_return_before_the_member_had_synced_still_owes_the_sync(engine: GroupEngine) -> None:

@@ -66,9 +66,7 @@ def test_the_assignment_is_written_with_all_that_a_reload_needs(engine: GroupEng
     assert {(m.session_timeout, m.rebalance_timeout) for m in value.members} == {(SESSION_MS, REBALANCE_MS)}
 
 
-def test_a_member_that_the_leader_forgot_gets_an_empty_assignment(
-    engine: GroupEngine, joined: tuple[str, str]
-) -> None:
+def test_a_member_that_the_leader_forgot_gets_an_empty_assignment(engine: GroupEngine, joined: tuple[str, str]) -> None:
     leader, follower = joined
     parked = engine.sync(follower, 1)
     engine.sync(leader, 1, {leader: b"0", "stranger": b"1"})
@@ -172,9 +170,25 @@ def test_a_parked_sync_keeps_a_member_alive_and_its_session_starts_with_the_answ
         engine.heartbeat(leader, 1)
     engine.sync(leader, 1)
     engine.advance(SESSION_MS - 1)
-    assert engine.state is State.STABLE
+    engine.heartbeat(leader, 1)
+    assert set(engine.group.members) == {leader, follower}
     engine.advance(1)
-    assert engine.state is not State.STABLE
+    assert set(engine.group.members) == {leader}
+
+
+def test_the_session_of_a_member_starts_anew_when_its_parked_sync_is_cancelled(
+    engine: GroupEngine, joined: tuple[str, str]
+) -> None:
+    leader, follower = joined
+    engine.sync(follower, 1)
+    for _ in range(2):
+        engine.advance(SESSION_MS - 1)
+        engine.heartbeat(leader, 1)
+    engine.join(leader, protocols=offers(range=b"new"))
+    engine.advance(SESSION_MS - 1)
+    assert set(engine.group.members) == {leader, follower}
+    engine.advance(1)
+    assert set(engine.group.members) == {leader}
 
 
 def test_an_assignment_too_large_for_the_log_is_refused_to_all() -> None:
@@ -190,8 +204,6 @@ def test_an_assignment_too_large_for_the_log_is_refused_to_all() -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_answer_can_be_sent_in_every_version(
-    engine: GroupEngine, joined: tuple[str, str], version: int
-) -> None:
+def test_every_answer_can_be_sent_in_every_version(engine: GroupEngine, joined: tuple[str, str], version: int) -> None:
     for ticket in (engine.sync("stranger", 1), engine.sync(joined[0], 1)):
         assert encode_bytes(engine.replies[ticket], version)

@@ -31,7 +31,7 @@ examples:
   penstock consume orders                              everything there is, and then what comes
   penstock consume orders --from end                   only what comes
   penstock consume orders --from -10 --no-follow       the last ten of each partition
-  penstock consume orders --from 2h --to 1h            an hour of yesterday's log, or today's
+  penstock consume orders --from 2h --to 1h            what came between two hours ago and one
   penstock consume orders --group billing              as a member of a group, which keeps its place
   penstock consume orders -f '%p/%o %k=%v\\n' -n 5
 """

@@ -60,16 +60,16 @@ def run(args: argparse.Namespace) -> int:
     settings = client_settings(args.bootstrap, acks=args.acks, **{"compression.type": args.compression})
     if args.acks == "all":
         settings["enable.idempotence"] = True
-    run_ = _Run(args.topic, Producer(settings), interactive=sys.stdin.isatty() and not args.file)
+    sender = _Sender(args.topic, Producer(settings), interactive=sys.stdin.isatty() and not args.file)
     try:
         for outgoing in _messages(args):
-            run_.send(outgoing)
+            sender.send(outgoing)
     finally:
-        run_.finish()
-    return run_.report(args.json)
+        sender.finish()
+    return sender.report(args.json)
 
 
-class _Run:
+class _Sender:
     """Sends, counts what came back, and remembers the first failure."""
 
     def __init__(self, topic: str, producer: Producer, interactive: bool) -> None:
@@ -113,7 +113,8 @@ class _Run:
             self.first_error = self.first_error or f"{error.str()} ({error.name()})"
 
     def finish(self) -> None:
-        self.failed += self.producer.flush(FLUSH_TIMEOUT_S)
+        unanswered = self.producer.flush(FLUSH_TIMEOUT_S)  # which counts failures itself, as they come in
+        self.failed += unanswered
 
     def report(self, as_json: bool) -> int:
         from penstock.cli.output import plural, print_json

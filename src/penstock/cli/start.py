@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock import __version__
 from penstock.cli.parser import Parser, key_value, not_negative
-from penstock.cli.problem import Problem, usage
+from penstock.cli.problem import usage
 
 if TYPE_CHECKING:
     from penstock.broker.config import BrokerSettings
@@ -66,10 +66,7 @@ def run(args: argparse.Namespace) -> int:
         print(greeting(settings), file=sys.stderr, flush=True)
     from penstock.broker import app
 
-    try:
-        return app.run(settings)
-    except OSError as failure:
-        raise _explain(failure, settings) from failure
+    return app.run(settings)
 
 
 def read_settings(args: argparse.Namespace) -> BrokerSettings:
@@ -139,18 +136,3 @@ def _bootstrap_option(address: str) -> str:
     from penstock.cli.parser import DEFAULT_BOOTSTRAP
 
     return "" if address == DEFAULT_BOOTSTRAP else f" --bootstrap {address}"
-
-
-def _explain(failure: OSError, settings: BrokerSettings) -> Problem:
-    import errno
-
-    listen = settings.get("listen")
-    if failure.errno == errno.EADDRINUSE:
-        return Problem(f"{listen} is in use by another process.", "Stop it, or choose another with --listen HOST:PORT.")
-    if failure.errno in (errno.EADDRNOTAVAIL, errno.EACCES) and failure.filename is None:
-        return Problem(f"can't listen on {listen}: {failure.strerror}.", "Choose another with --listen HOST:PORT.")
-    if failure.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.ENOSPC, errno.EEXIST):
-        return Problem(
-            f"can't use the data folder {settings.get('data')}: {failure.strerror}.", "Choose another with --data DIR."
-        )
-    raise failure

@@ -117,11 +117,10 @@ class Catalog:
         stored = await self._store.children_with_data(TOPICS)
         for name in self._image.topics.keys() - stored.keys():
             self._remove_topic(name, tell=tell)
-        for name, content in stored.items():
-            node = TopicNode.decode(name, content)
-            if node.topic != self._image.topics.get(name):
+        for node in TopicNode.decode_all(stored):
+            if node.topic != self._image.topics.get(node.topic.name):
                 self._put_topic(node.topic, tell=tell)
-            self._versions[name] = node.version
+            self._versions[node.topic.name] = node.version
 
     # ---- writing
 

@@ -140,7 +140,8 @@ def parent_of(path: str) -> str:
 def check_path(path: str) -> None:
     """A path is absolute, has no empty part and no '.' or '..'. Breaking this is a mistake in the program."""
     parts = path.split("/")
-    if path != "/" and (parts[0] or not all(part and part not in (".", "..") for part in parts[1:])):
+    absolute = len(parts) > 1 and not parts[0]
+    if path != "/" and not (absolute and all(part and part not in (".", "..") for part in parts[1:])):
         raise ValueError(f"not a path of a node: {path!r}")
 
 

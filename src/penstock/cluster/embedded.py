@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from penstock.cluster.coordination import (
     ANY_VERSION,
@@ -65,10 +65,11 @@ class EmbeddedStore:
         self._thread = ThreadPoolExecutor(1, "cluster-store")
         self._loop = asyncio.get_running_loop()
         self._connection: sqlite3.Connection | None = None
+        self._closed = False
         self._watches: list[tuple[str, Callable[[Event], None]]] = []
 
     @classmethod
-    async def open(cls, folder: Path) -> EmbeddedStore:
+    async def open(cls, folder: Path) -> Self:
         store = cls(folder)
         try:
             await store._run(store._connect)
@@ -78,9 +79,11 @@ class EmbeddedStore:
         return store
 
     async def close(self) -> None:
-        """This client's ephemeral nodes go with it."""
-        await self._loop.run_in_executor(self._thread, self._disconnect)
-        self._thread.shutdown(wait=False)
+        """This client's ephemeral nodes go with it. Closing twice is closing once."""
+        if not self._closed:
+            self._closed = True
+            await self._loop.run_in_executor(self._thread, self._disconnect)
+            self._thread.shutdown(wait=False)
 
     async def get(self, path: str) -> Versioned:
         check_path(path)

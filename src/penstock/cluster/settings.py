@@ -7,7 +7,6 @@ the levels; what is derived from them is cached until a level changes.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
@@ -196,5 +195,7 @@ def _check_lags(values: Mapping[str, Any]) -> None:
 
 
 def _suggestion(name: str) -> str:
+    import difflib  # only a mistake pays for it
+
     near = difflib.get_close_matches(name, BROKER_SETTINGS, n=1, cutoff=0.6)
     return f" Did you mean {near[0]}?" if near else ""

@@ -1,7 +1,7 @@
 """Consumer groups: who is a member, which generation it is, which offsets were committed.
 
 Owns: the group state machine, its records in `__consumer_offsets`, the commands that drive it.
-Never: sockets, files, timers. The coordinator engine calls the machine and carries its outcome out.
+Never: sockets, files, a clock of its own. The coordinator engine calls the machine and carries its outcome out.
 
     commands, config             what may be asked, and with which settings
     states                       the theory, and the transition table

@@ -2,7 +2,8 @@
 
 It finds the rule for a command or a timer, and keeps what the log says. Durable, and changed in `apply` alone: the
 committed offsets, that a group exists, and its last Empty or Stable record. The rest (who waits, who is pending, which
-rebalance is under way) dies with the machine; members notice, and join again.
+rebalance is under way) dies with the machine; members notice, and join again. The records of one call are applied
+before the next, so that a rule never meets a group whose record is still on its way.
 """
 
 from __future__ import annotations

@@ -128,6 +128,7 @@ def join_phase_ended(turn: Turn, group: Group) -> None:
 def sync_phase_ended(turn: Turn, group: Group) -> None:
     """Who joined but never asked for its assignment holds partitions that nobody reads."""
     assert group.state in (State.COMPLETING_REBALANCE, State.STABLE)
+    assert group.pending_sync
     for member in [m for m in group.members.values() if m.member_id in group.pending_sync]:
         drop_member(turn, group, member)
     prepare_rebalance(turn, group)

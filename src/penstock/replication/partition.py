@@ -13,12 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
-from typing import NamedTuple
 
 from crc32c import crc32c
 
 from penstock.protocol.errors import ApiError, ErrorCode
-from penstock.protocol.record_batch import HEADER, HEADER_SIZE
+from penstock.protocol.record_batch import HEADER_SIZE
 from penstock.replication.commit import Committer
 from penstock.storage.log import Log, LogPosition
 from penstock.storage.segment import Segment
@@ -34,8 +33,9 @@ CODEC_LAST = 4  # zstd
 
 ATTRIBUTES_OF_CLIENTS = 0x1F
 
+_header = Struct(">8xi4xbIhi8xqqhii").unpack_from  # what an append looks at
+_stamp = Struct(">qii").pack_into  # base offset, length, leader epoch
 _int64 = Struct(">q").pack_into
-_int32 = Struct(">i").pack_into
 
 
 class Flush(Enum):
@@ -67,16 +67,14 @@ class PartitionSettings:
         return self.compression is not None or self.require_keys or self.validate_records
 
 
-class Appended(NamedTuple):
-    base_offset: int
-    next_offset: int  # an answer to acks=all waits for the high watermark to reach it
-    append_time_ms: int
+Appended = tuple[int, int, int]
+"""Base offset; the offset that the high watermark must reach before acks=all is true; log append time or -1."""
 
 
 class Partition:
     __slots__ = (
         "_committer", "_dirty", "_flush_timer", "_sync_again", "_syncing", "_turn", "_unsynced", "_unsynced_messages",
-        "committed", "deleted", "error", "failures", "fetchers", "high_watermark", "index", "leader_epoch", "log", "name",
+        "commits_on_write", "committed", "deleted", "error", "failures", "fetchers", "high_watermark", "index", "leader_epoch", "log", "name",
         "retired", "settings", "topic", "topic_id", "waiters",
     )  # fmt: skip
 
@@ -96,7 +94,7 @@ class Partition:
         self.index = index
         self.name = f"{topic}-{index}"
         self.log = log
-        self.settings = settings
+        self.use_settings(settings)
         self.leader_epoch = leader_epoch
         self.committed: LogPosition = log.end
         self.high_watermark = log.end_offset
@@ -115,6 +113,10 @@ class Partition:
         self._unsynced_messages = 0
         self._flush_timer = 0
 
+    def use_settings(self, settings: PartitionSettings) -> None:
+        self.settings = settings
+        self.commits_on_write = settings.flush is not Flush.COMMIT  # nothing more to wait for
+
     # ---- appending
 
     def append(self, batch: memoryview, now_ms: int) -> Appended:
@@ -122,10 +124,7 @@ class Partition:
         size = len(batch)
         if size < HEADER_SIZE:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes is shorter than its header")
-        (
-            _, length, _, magic, crc, attributes, last_delta, _, max_timestamp,
-            producer_id, producer_epoch, base_sequence, count,
-        ) = HEADER.unpack_from(batch)  # fmt: skip
+        length, magic, crc, attributes, last_delta, max_timestamp, producer_id, epoch, sequence, count = _header(batch)
         settings = self.settings
         if length != size - 12 or magic != 2 or attributes & ~ATTRIBUTES_OF_CLIENTS or count <= 0 or last_delta != count - 1:
             _refuse(size, length, magic, attributes, last_delta, count)
@@ -139,24 +138,22 @@ class Partition:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (crc does not match in {self.name})")
         if attributes & (TRANSACTIONAL | COMPRESSION_MASK):
             _check_attributes(attributes)
-        if max_timestamp > now_ms + settings.timestamp_after_max_ms and not settings.log_append_time:
-            self._refuse_timestamp(max_timestamp)
-        if settings.timestamp_before_max_ms < now_ms - max_timestamp and not settings.log_append_time:
-            self._refuse_timestamp(max_timestamp)
+        ahead_ms = max_timestamp - now_ms
+        if ahead_ms > settings.timestamp_after_max_ms or -ahead_ms > settings.timestamp_before_max_ms:
+            self._check_timestamp(max_timestamp)
         if self.error is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} has stopped: {self.error}")
         store = self.log
         if producer_id >= 0:
-            known = store.producers.check(producer_id, producer_epoch, base_sequence, count)
+            known = store.producers.check(producer_id, epoch, sequence, count)
             if known is not None:
-                return Appended(known.base_offset, known.last_offset + 1, -1)
+                return known.base_offset, known.last_offset + 1, -1
         base_offset = store.next_offset
         append_time = -1
         if settings.log_append_time:
             append_time = max_timestamp = now_ms
             _stamp_append_time(batch, attributes, now_ms)
-        _int64(batch, 0, base_offset)
-        _int32(batch, 12, self.leader_epoch)
+        _stamp(batch, 0, base_offset, length, self.leader_epoch)
         last_offset = base_offset + last_delta
         try:
             before = store.active
@@ -167,19 +164,20 @@ class Partition:
             self._write_failed(error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
         if producer_id >= 0:
-            store.producers.add(producer_id, producer_epoch, base_sequence, base_offset, last_offset, max_timestamp)
+            store.producers.add(producer_id, epoch, sequence, base_offset, last_offset, max_timestamp)
         if not self._dirty:
             self._dirty = True
             turn = self._turn
             turn.writes.append(self._write)
             if not turn.scheduled:
                 turn.schedule()
-        return Appended(base_offset, last_offset + 1, append_time)
+        return base_offset, last_offset + 1, append_time
 
-    def _refuse_timestamp(self, timestamp_ms: int) -> None:
-        raise ApiError(
-            ErrorCode.INVALID_TIMESTAMP, f"Timestamp {timestamp_ms} of message is out of range for {self.name}"
-        )
+    def _check_timestamp(self, timestamp_ms: int) -> None:
+        if not self.settings.log_append_time:
+            raise ApiError(
+                ErrorCode.INVALID_TIMESTAMP, f"Timestamp {timestamp_ms} of message is out of range for {self.name}"
+            )
 
     def _rolled(self, before: Segment | None) -> None:
         active = self.log.active
@@ -223,11 +221,6 @@ class Partition:
             self.waiters.pop()[1]()
 
     # ---- committing
-
-    @property
-    def commits_on_write(self) -> bool:
-        """Whether what is written is committed at once, with nothing to wait for."""
-        return self.settings.flush is not Flush.COMMIT
 
     def _commit(self) -> None:
         active = self.log.active

@@ -180,7 +180,7 @@ class Partitions:
         for index, state in enumerate(after.partitions):
             partition = self._open.get((after.name, index))
             if partition is not None:
-                partition.settings = self._partition_settings(after)
+                partition.use_settings(self._partition_settings(after))
                 partition.log.settings = self._log_settings(after)
                 partition.leader_epoch = state.leader_epoch
 

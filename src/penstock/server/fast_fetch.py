@@ -24,7 +24,8 @@ from penstock.server.context import Context
 from penstock.server.handlers.fetch import READ_COMMITTED, READ_NOW_MAX
 from penstock.storage.log import FileRange
 from penstock.storage.segment import CorruptSegment
-from penstock.transport.connection import Connection
+from penstock.transport.connection import UNSENT_MAX, Connection
+from penstock.transport.turn import Turn
 
 FIRST_VERSION = 9
 API_KEY_AND = 1 << 16
@@ -33,7 +34,7 @@ HEADER_BEFORE_CLIENT = 12
 _MARK = 0x7EADBEEF_7EADBEEF
 _OFFSETS = Struct(">qqq")  # high watermark, last stable offset, log start offset
 _LENGTH = Struct(">i").pack
-_correlation = Struct(">i").unpack_from
+_head = Struct(">ii").unpack_from  # api key and version as one, correlation id
 
 
 def _asked_layout(version: int) -> Struct:
@@ -65,10 +66,13 @@ class Answer:
 
 class FetchMemo:
     __slots__ = ("_answers", "_asked", "_context", "_flexible", "_generation", "_max_bytes", "_min_bytes", "_prefix",
-                 "_read_committed", "_tail", "_topic", "_version", "key_version")  # fmt: skip
+                 "_read_committed", "_tail", "_topic", "_turn", "_version")  # fmt: skip
 
-    def __init__(self, context: Context, request: FetchRequest, version: int, prefix: bytes, tail: bytes, topic: str) -> None:
+    def __init__(
+        self, context: Context, turn: Turn, request: FetchRequest, version: int, prefix: bytes, tail: bytes, topic: str
+    ) -> None:
         self._context = context
+        self._turn = turn
         self._version = version
         self._flexible = version in FetchRequest.flexible
         self._prefix = prefix
@@ -80,16 +84,20 @@ class FetchMemo:
         self._read_committed = request.isolation_level == READ_COMMITTED
         self._answers: dict[int, Answer] = {}
         self._generation = context.image.generation
-        self.key_version = API_KEY_AND | version
 
     def run(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
         asked_at = start + HEADER_BEFORE_CLIENT + len(self._prefix)
         tail_at = asked_at + self._asked.size
+        key_and_version, correlation_id = _head(data, start + 4)
         if (
-            tail_at + len(self._tail) != stop
+            key_and_version != API_KEY_AND | self._version
+            or tail_at + len(self._tail) != stop
             or not data.startswith(self._prefix, start + HEADER_BEFORE_CLIENT)
             or not data.startswith(self._tail, tail_at)
             or self._generation != self._context.image.generation
+            or connection.slots
+            or connection.unsent > UNSENT_MAX
+            or connection.promised == self._turn.count
         ):
             return False
         asked = self._asked.unpack_from(data, asked_at)
@@ -108,7 +116,7 @@ class FetchMemo:
             return False
         if found is None or found.size < self._min_bytes:
             return False
-        self._send(connection, answer, _correlation(data, start + 8)[0], found)
+        self._send(connection, answer, correlation_id, found)
         return True
 
     def _send(self, connection: Connection, answer: Answer, correlation_id: int, found: FileRange) -> None:
@@ -119,7 +127,7 @@ class FetchMemo:
             total, correlation_id, answer.head, watermark, watermark, answer.partition.log.start_offset, answer.middle
         )
         if size <= READ_NOW_MAX:
-            connection.send(b"".join((head, length, found.file.read(size, found.position), tail)))
+            connection.send_parts([b"".join((head, length, found.file.read(size, found.position), tail))])
         elif tail:
             connection.send_parts([head + length, found, tail])
         else:
@@ -134,8 +142,9 @@ class FetchMemo:
 
 
 class FetchLane:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, turn: Turn) -> None:
         self.context = context
+        self._turn = turn
 
     def remember(
         self, connection: Connection, request: FetchRequest, version: int, frame: memoryview, body_at: int
@@ -167,8 +176,8 @@ class FetchLane:
             return
         at = body.index(Struct(">iiq").pack(_MARK & 0x7FFFFFFF, 1, _MARK))
         prefix = bytes(frame[HEADER_BEFORE_CLIENT : body_at + at])
-        if connection.memo == (version, prefix):
+        if connection.candidate == (version, prefix):
             tail = bytes(frame[body_at + at + layout.size :])
-            connection.memo = FetchMemo(self.context, request, version, prefix, tail, name)
+            connection.memo = FetchMemo(self.context, self._turn, request, version, prefix, tail, name)
         else:
-            connection.memo = (version, prefix)
+            connection.candidate = (version, prefix)

@@ -25,14 +25,13 @@ from penstock.protocol.messages.produce import (
 from penstock.replication.partition import Partition
 from penstock.server.context import Context
 from penstock.server.handlers.produce import ACKS_ALL, fail, storage_error
-from penstock.transport.connection import Connection
+from penstock.transport.connection import UNSENT_MAX, Connection
 from penstock.transport.turn import Turn
 
 FIRST_VERSION = 8  # from here on the answer's variable part is laid out as below
 HEADER_BEFORE_CLIENT = 12  # length, api key, version, correlation id
 
 _int32 = Struct(">i").unpack_from
-_correlation = Struct(">i").unpack_from
 _VARIABLE = Struct(">qqq")  # base offset, log append time, log start offset
 _MARK = 0x7EADBEEF_7EADBEEF
 
@@ -71,56 +70,77 @@ class Route:
 
 
 class ProduceMemo:
-    __slots__ = ("_acks", "_context", "_flexible", "_generation", "_lane", "_prefix", "_records_at", "_routes", "_tail",
-                 "_topic", "_version", "key_version")  # fmt: skip
+    __slots__ = ("_acks", "_context", "_flexible", "_generation", "_image", "_lane", "_prefix", "_read", "_records_at", "_routes",
+                 "_topic", "_turn", "_version")  # fmt: skip
 
     def __init__(self, lane: ProduceLane, version: int, prefix: bytes, topic: str, acks: int) -> None:
         self._lane = lane
+        self._turn = lane.turn
         self._context = lane.context
-        self._version = version
+        self._image = lane.context.image
+        self._version = version  # with the api key, 0, above it: the first four bytes of a request
         self._flexible = version in ProduceRequest.flexible
         self._prefix = prefix
-        self._records_at = HEADER_BEFORE_CLIENT + len(prefix)
-        self._tail = b"\0\0\0" if self._flexible else b""
+        head = Struct(f">ii{len(prefix)}siBBB")  # key and version, correlation id, prefix, partition, length of records
+        self._read = head.unpack_from
+        self._records_at = 4 + head.size
         self._topic = topic
         self._acks = acks
         self._routes: dict[int, Route] = {}
-        self._generation = self._context.image.generation
-        self.key_version = version  # the api key, 0, stands above it
+        self._generation = self._image.generation
 
     def run(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
-        """True if the request was taken care of."""
-        if not data.startswith(self._prefix, start + 12) or self._generation != self._context.image.generation:
-            return False
         at = start + self._records_at
-        if at + 9 > stop:
+        if at > stop:
             return False
-        (index,) = _int32(data, at)
+        key_and_version, correlation_id, prefix, index, byte, byte_2, byte_3 = self._read(data, start + 4)
+        if (
+            prefix != self._prefix
+            or key_and_version != self._version
+            or self._generation != self._image.generation
+        ):
+            return False
+        slots = connection.slots
+        if slots and (not slots[-1].shared or connection.congested):
+            return False
         route = self._routes.get(index) or self._route(index)
         if route is None:
             return False
-        at += 4
         if self._flexible:
-            size = data[at]
-            at += 1
-            if size > 0x7F:
-                size = (size & 0x7F) | data[at] << 7
-                at += 1
-                if size > 0x3FFF:
-                    size = (size & 0x3FFF) | data[at] << 14
-                    at += 1
-                    if size > 0x1FFFFF:
-                        return False
+            # The length is a varint of one to three bytes, one above the size; `at` is behind its third byte. Three
+            # bytes are left behind the records, so the three sets of tags that end a request are empty.
+            if byte < 0x80:
+                at, size = at - 2, byte
+            elif byte_2 < 0x80:
+                at, size = at - 1, byte & 0x7F | byte_2 << 7
+            elif byte_3 < 0x80:
+                size = byte & 0x7F | (byte_2 & 0x7F) << 7 | byte_3 << 14
+            else:
+                return False
             end = at + size - 1
-            if end + 3 != stop or not data.startswith(b"\0\0\0", end):
+            if end + 3 != stop:
                 return False
         else:
+            at -= 3
             (size,) = _int32(data, at)
             at += 4
             end = at + size
             if end != stop:
                 return False
-        self._produce(connection, route, _correlation(data, start + 8)[0], view[at:end])
+        partition, turn = route.partition, self._turn
+        appended: Any
+        try:
+            appended = partition.append(view[at:end], turn.now_ms)
+        except ApiError as error:
+            appended = error
+        if slots or (self._acks == ACKS_ALL and not partition.commits_on_write):
+            self._answer_in_order(connection, route, correlation_id, appended)
+            return True
+        promises = self._lane.promises
+        if not promises:
+            turn.answers.append(self._lane.keep_promises)
+        promises.append((connection, correlation_id, route, appended, partition.failures))
+        connection.promised = turn.count
         return True
 
     def _route(self, index: int) -> Route | None:
@@ -130,47 +150,33 @@ class ProduceMemo:
         route = self._routes[index] = Route(partition, self._version)
         return route
 
-    def _produce(self, connection: Connection, route: Route, correlation_id: int, batch: memoryview) -> None:
-        partition, lane = route.partition, self._lane
-        slots = connection.slots
-        try:
-            appended: Any = partition.append(batch, lane.turn.now_ms)
-        except ApiError as error:
-            appended = error
-        if slots or (self._acks == ACKS_ALL and not partition.commits_on_write):
-            self._produce_in_order(connection, route, correlation_id, appended)
-            return
-        promises = lane.promises
-        if not promises:
-            lane.turn.answers.append(lane.keep_promises)
-        promises.append((connection, correlation_id, route, appended, partition.failures))
-        connection.promised = lane.turn.count
-
-    def _produce_in_order(self, connection: Connection, route: Route, correlation_id: int, appended: Any) -> None:
+    def _answer_in_order(self, connection: Connection, route: Route, correlation_id: int, appended: Any) -> None:
+        """Through a slot, because the commit or an earlier request must be waited for."""
         partition = route.partition
-        if connection.promised == self._lane.turn.count:
-            self._lane.turn.settle()
+        if connection.promised == self._turn.count:
+            self._turn.settle()
         slot = connection.slot(shared=True)
         if isinstance(appended, ApiError):
             connection.answer(slot, [route.failure(correlation_id, appended)])
             return
+        base_offset, next_offset, append_time_ms = appended
+        failures = partition.failures
 
-        def acknowledge(stored: bool) -> None:
-            if stored:
+        def acknowledge() -> None:
+            committed = partition.high_watermark >= next_offset
+            if committed if self._acks == ACKS_ALL else partition.failures == failures:
                 answer = route.pack(
-                    route.size, correlation_id, route.head, appended.base_offset, appended.append_time_ms,
-                    partition.log.start_offset, route.tail,
+                    route.size, correlation_id, route.head, base_offset, append_time_ms, partition.log.start_offset,
+                    route.tail,
                 )  # fmt: skip
             else:
                 answer = route.failure(correlation_id, storage_error(partition))
             connection.answer(slot, [answer])
 
         if self._acks == ACKS_ALL:
-            next_offset = appended.next_offset
-            partition.when_committed(next_offset, lambda: acknowledge(partition.high_watermark >= next_offset))
+            partition.when_committed(next_offset, acknowledge)
         else:
-            failures = partition.failures
-            partition.when_written(lambda: acknowledge(partition.failures == failures))
+            partition.when_written(acknowledge)
 
 
 class ProduceLane:
@@ -206,10 +212,10 @@ class ProduceLane:
         if common is None:
             return
         prefix = bytes(frame[HEADER_BEFORE_CLIENT : body_at + common])
-        if connection.memo == (version, prefix):
+        if connection.candidate == (version, prefix):
             connection.memo = ProduceMemo(self, version, prefix, self._topic_name(request, version), request.acks)
         else:
-            connection.memo = (version, prefix)
+            connection.candidate = (version, prefix)
 
     def _common_size(self, request: ProduceRequest, version: int) -> int | None:
         """How much of the body stands before the partition's index, if there is just one partition."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from struct import Struct
 from typing import Any
 
 from penstock.protocol.codec import decode
@@ -33,29 +32,19 @@ log = logging.getLogger("penstock.server")
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 FRAME_MAX = 16 * 1024 * 1024  # of a request that carries no records
 
-_key_version = Struct(">i").unpack_from
-
 
 class Router:
     def __init__(self, context: Context, turn: Turn) -> None:
         self._context = context
         self._turn = turn
         self._produce = ProduceLane(context, turn)
-        self._fetch = FetchLane(context)
+        self._fetch = FetchLane(context, turn)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def dispatch(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
         slots = connection.slots
         if slots and (not slots[-1].shared or connection.congested) or connection.unsent > UNSENT_MAX:
             return False
-        memo = connection.memo
-        if (
-            memo is not None
-            and type(memo) is not tuple
-            and memo.key_version == _key_version(data, start + 4)[0]
-            and memo.run(connection, data, view, start, stop)
-        ):
-            return True
         try:
             return self._ordinary(connection, view[start:stop])
         except DecodeError as error:
@@ -63,7 +52,7 @@ class Router:
         except Exception:
             log.exception("closed connection from=%s: the request failed", connection.host)
         connection.close()
-        return True
+        return False  # what stands behind it is not carried out
 
     def _ordinary(self, connection: Connection, frame: memoryview) -> bool:
         header = read_request_header(frame[4:])

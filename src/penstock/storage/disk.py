@@ -37,9 +37,15 @@ class File:
             if written < total:
                 self._append_rest(parts, total, written)
         except OSError:
-            self.truncate(start)
+            self._cut_back(start)
             raise
         self.size = start + total
+
+    def _cut_back(self, size: int) -> None:
+        try:
+            self.truncate(size)
+        except OSError:
+            pass  # the next append overwrites what is left there, and recovery does not believe it
 
     def _append_rest(self, parts: Sequence[Buffer], total: int, written: int) -> None:
         rest = memoryview(b"".join(parts))
@@ -76,7 +82,17 @@ class Disk:
     def replace(self, path: Path, data: bytes, *, durable: bool = True) -> None:
         """The file holds either its old bytes or these, whatever happens meanwhile."""
         temporary = path.with_name(path.name + ".tmp")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            self._write(temporary, data, durable)
+        except OSError:
+            self.remove(temporary)  # on a full disk it would hold the space that is missing
+            raise
+        os.replace(temporary, path)
+        if durable:
+            self.sync_directory(path.parent)
+
+    def _write(self, path: Path, data: bytes, durable: bool) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             rest = memoryview(data)
             while rest:
@@ -85,9 +101,6 @@ class Disk:
                 os.fsync(fd)
         finally:
             os.close(fd)
-        os.replace(temporary, path)
-        if durable:
-            self.sync_directory(path.parent)
 
     def map(self, path: Path) -> memoryview | None:
         """A read-only view of a whole file, None if it is missing or empty."""

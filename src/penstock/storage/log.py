@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.storage import leader_epochs, producer_state
+from penstock.storage import checkpoint, leader_epochs, snapshots, times
 from penstock.storage.disk import Buffer, Disk, File
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.producer_state import Producers
-from penstock.storage.segment import Batch, Segment, file_name
+from penstock.storage.segment import NO_TIMESTAMP, Batch, Segment
+from penstock.storage.times import TimedOffset
 
 POSITIONS_REMEMBERED = 256
 RELATIVE_OFFSET_MAX = 2**31 - 1
+NO_PRODUCERS = -1  # in place of a snapshot's offset: nothing was ever written by a producer that has an id
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,10 @@ class LogSettings:
     min_cleanable_dirty_ratio: float = 0.5
     file_delete_delay_ms: int = 60_000
     producer_expiration_ms: int = 24 * 3600 * 1000
+
+    def __post_init__(self) -> None:
+        if self.compact:  # what must be compacted by some time can't stay in the active segment for longer (KIP-354)
+            object.__setattr__(self, "segment_ms", min(self.segment_ms, max(self.max_compaction_lag_ms, 1)))
 
 
 class LogPosition(NamedTuple):
@@ -74,8 +80,9 @@ class FileRange:
 
 class Log:
     __slots__ = (
-        "_epochs", "_positions", "_producers", "active", "directory", "disk", "end_offset", "next_offset", "segments",
-        "settings", "staged", "staged_bytes", "start_offset",
+        "_epochs", "_positions", "_producers", "_written_times", "active", "cleaner_offset", "directory", "disk",
+        "end_offset", "next_offset", "segments", "settings", "snapshot_offset", "staged", "staged_bytes",
+        "start_offset",
     )  # fmt: skip
 
     def __init__(
@@ -91,13 +98,19 @@ class Log:
         self.next_offset = end
         self.staged: list[Buffer] = []
         self.staged_bytes = 0
+        # Where producers were saved last; None: look into the folder.
+        self.snapshot_offset: int | None = None if segments or end else NO_PRODUCERS
+        self.cleaner_offset: int | None = None  # what compaction has seen; None: look into the folder
         self._positions: dict[int, tuple[Segment, int]] = {}  # where a fetch that ended at an offset goes on
         self._producers: Producers | None = None
         self._epochs: LeaderEpochs | None = None
+        self._written_times = _times(self.active)  # of the active segment without what is staged
 
     # ---- appending
 
-    def stage(self, batch: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> None:
+    def stage(
+        self, batch: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+    ) -> None:
         """The batch's bytes must already carry `base_offset`, which is at least `next_offset`."""
         segment = self.active
         if segment is None or self._is_full(segment, size, last_offset, now_ms):
@@ -132,16 +145,19 @@ class Log:
         try:
             segment.file.append(staged, size)
         except OSError:
-            self._forget_from(segment, segment.size, self.end_offset)
+            self._forget_staged(segment)
             raise
         segment.size += size
         self.end_offset = self.next_offset
+        self._written_times = (segment.first_timestamp_ms, segment.max_timestamp_ms, segment.max_timestamp_offset)
 
-    def _forget_from(self, segment: Segment, position: int, offset: int) -> None:
-        segment.index.truncate(position)
-        segment.indexed_to = position
-        self.next_offset = self.end_offset = offset
-        self._producers = None  # read again from the last snapshot and the log
+    def _forget_staged(self, segment: Segment) -> None:
+        segment.index.truncate(segment.size)
+        segment.indexed_to = segment.size
+        segment.first_timestamp_ms, segment.max_timestamp_ms, segment.max_timestamp_offset = self._written_times
+        self.next_offset = self.end_offset
+        if self._producers is not None:
+            self._producers.cut_end(self.end_offset)
 
     def roll(self, base_offset: int, now_ms: int) -> Segment:
         """Begins a new active segment at the offset. The caller seals the former one when it has time to sync."""
@@ -149,11 +165,12 @@ class Log:
             self.write_staged()
         if self.active is None:
             self.disk.make_directory(self.directory)
-        elif self._producers is not None and self._producers.entries:
-            self.disk.replace(self.directory / file_name(base_offset, "snapshot"), self._producers.dump(), durable=False)
+        else:
+            self.save_producers(base_offset)
         segment = Segment.create(self.disk, self.directory, base_offset, now_ms)
         self.segments.append(segment)
         self.active = segment
+        self._written_times = _times(segment)
         return segment
 
     # ---- reading
@@ -176,9 +193,9 @@ class Log:
         if offset >= until.offset:
             return None
         known = self._positions.get(offset)
-        if known is not None:
+        if known is not None and known[1] < known[0].size:
             segment, position = known
-        else:
+        else:  # unknown, or the end of a segment that was active when the last fetch ended there
             found = self._locate(offset)
             if found is None:
                 return None
@@ -233,6 +250,65 @@ class Log:
         """After anything but an append changed the segments."""
         self._positions.clear()
 
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimedOffset | None:
+        """The first record that is not older."""
+        return times.first_at(self.segments, self.start_offset, timestamp_ms)
+
+    def max_timestamp(self) -> TimedOffset | None:
+        """The first record with the largest timestamp (KIP-734)."""
+        known = [(segment, *_times(segment)[1:]) for segment in self.segments[:-1]]
+        if self.active is not None:
+            known.append((self.active, *self._written_times[1:]))
+        return times.newest(known, self.start_offset)
+
+    # ---- taking away
+
+    def advance_start(self, offset: int) -> None:
+        """Records below the offset are deleted from now on; `save_start` makes it last."""
+        assert offset <= self.end_offset
+        if offset > self.start_offset:
+            self.start_offset = offset
+            if self._epochs is not None:
+                self._epochs.cut_start(offset)
+
+    def save_start(self) -> None:
+        """In a thread."""
+        checkpoint.save(self.disk, self.directory / checkpoint.START_OFFSET, self.start_offset, durable=True)
+
+    def delete_before(self, offset: int, now_ms: int | None = None) -> list[Segment]:
+        """Drops the segments whose every record lies below; `discard` them then. The active one goes only if all of
+        the log lies below and the time is given: a new one takes its place."""
+        active = self.active
+        if now_ms is not None and active is not None and active.size and offset >= self.next_offset:
+            self.roll(self.next_offset, now_ms)
+        keep = 0
+        while keep + 1 < len(self.segments) and self.segments[keep + 1].base_offset <= offset:
+            keep += 1
+        dropped = self.segments[:keep]
+        if dropped:
+            del self.segments[:keep]
+            self.advance_start(self.segments[0].base_offset)
+            self.forget_positions()
+        return dropped
+
+    def discard(self, dropped: list[Segment]) -> None:
+        """In a thread: removes the files. The start offset is made durable first: names that vanish in any order can
+        leave no hole then, and a log without segments can't begin at 0 again."""
+        self.save_start()
+        for segment in dropped:
+            segment.remove()
+        snapshots.prune(self.disk, self.directory, [segment.base_offset for segment in self.segments])
+
+    def cut_end(self, end: int) -> None:
+        """After segments were cut: the log ends at the offset, and what goes with it is read again."""
+        self.active = self.segments[-1] if self.segments else None
+        self._written_times = _times(self.active)
+        self.end_offset = self.next_offset = end
+        self.forget_positions()
+        self._producers = None
+        self.snapshot_offset = None if self.segments else NO_PRODUCERS
+        self.cleaner_offset = None
+
     # ---- what goes with the log
 
     @property
@@ -241,43 +317,51 @@ class Log:
             self._producers = self._load_producers()
         return self._producers
 
-    def _load_producers(self) -> Producers:
-        snapshots = sorted(
-            (int(n[:-9]) for n in self.disk.names(self.directory) if n.endswith(".snapshot") and n[:-9].isdigit()),
-            reverse=True,
-        )
-        for offset in snapshots:
-            data = self.disk.read(self.directory / file_name(offset, "snapshot")) if offset <= self.end_offset else None
-            if data is not None and (producers := producer_state.load(data)) is not None:
-                return self._replay_producers(producers, offset)
-        return self._replay_producers(Producers(), self.start_offset)
+    @producers.setter
+    def producers(self, producers: Producers) -> None:
+        self._producers = producers
 
-    def _replay_producers(self, producers: Producers, offset: int) -> Producers:
-        if not self.segments:
-            return producers
-        for segment in self.segments[self.segment_of(offset) :]:
-            for batch in segment.batches(0) if segment.size else ():
-                if batch.base_offset >= offset and batch.producer_id >= 0 and batch.base_sequence >= 0:
-                    producers.add(
-                        batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.base_offset,
-                        batch.last_offset, batch.max_timestamp,
-                    )  # fmt: skip
+    def _load_producers(self) -> Producers:
+        if self.snapshot_offset == NO_PRODUCERS:
+            return Producers()
+        if self.snapshot_offset is not None:
+            producers = snapshots.read(self.disk, self.directory, self.snapshot_offset)
+            if producers is not None:
+                return self._replay(producers, self.snapshot_offset)
+        found = snapshots.newest(self.disk, self.directory, self.end_offset)
+        return self._replay(*found) if found else self._replay(Producers(), self.start_offset)
+
+    def _replay(self, producers: Producers, offset: int) -> Producers:
+        if self.segments and offset < self.end_offset:
+            for segment in self.segments[self.segment_of(offset) :]:
+                first = segment.find(offset) if segment.size else None
+                if first is not None:
+                    producers.replay(segment.batches(first.position), offset)
         return producers
 
-    def save_producers(self) -> None:
-        """A snapshot at the end of the log: with it, opening the log reads no batch."""
-        if self._producers is not None and (self._producers.entries or self._has_snapshots()):
-            path = self.directory / file_name(self.end_offset, "snapshot")
-            self.disk.replace(path, self._producers.dump(), durable=False)
+    def save_producers(self, offset: int) -> None:
+        """A snapshot for the log up to the offset, which is its end: behind it, opening the log reads no batch.
 
-    def _has_snapshots(self) -> bool:
-        return any(name.endswith(".snapshot") for name in self.disk.names(self.directory))
+        Also of no producers at all, since it says that no batch before it need be read.
+        """
+        if self.snapshot_offset != offset:
+            snapshots.save(self.disk, self.directory, offset, self.producers)
+            self.snapshot_offset = offset
+
+    def expire_producers(self, now_ms: int) -> None:
+        if self._producers is not None:
+            self._producers.expire(now_ms - self.settings.producer_expiration_ms)
 
     @property
     def epochs(self) -> LeaderEpochs:
         if self._epochs is None:
             self._epochs = leader_epochs.load(self.disk, self.directory)
+            self._epochs.cut_start(self.start_offset)
         return self._epochs
+
+    @epochs.setter
+    def epochs(self, epochs: LeaderEpochs) -> None:
+        self._epochs = epochs
 
     def begin_epoch(self, epoch: int) -> None:
         if self.epochs.begin(epoch, self.next_offset):
@@ -289,5 +373,16 @@ class Log:
         return sum(segment.size for segment in self.segments)
 
 
+def seal(segment: Segment) -> None:
+    """In a thread, for a segment that was rolled: see `Segment.seal`."""
+    segment.seal()
+
+
 def _base_offset(segment: Segment) -> int:
     return segment.base_offset
+
+
+def _times(segment: Segment | None) -> tuple[int, int, int]:
+    if segment is None:
+        return NO_TIMESTAMP, NO_TIMESTAMP, 0
+    return segment.first_timestamp_ms, segment.max_timestamp_ms, segment.max_timestamp_offset

@@ -10,11 +10,14 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
 from penstock.protocol.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.storage.segment import Batch
 
 BATCHES_KEPT = 5
 SEQUENCE_MAX = 2**31 - 1
@@ -87,9 +90,7 @@ class Producers:
                 )
             return None
         batches = entry.batches
-        if not batches:
-            return None
-        last = batches[-1].last_sequence
+        last = entry.last_sequence
         if first_sequence == (last + 1) & SEQUENCE_MAX:
             return None
         last_sequence = sequence_after(first_sequence, count - 1)
@@ -114,6 +115,30 @@ class Producers:
         last_sequence = sequence_after(first_sequence, last_offset - base_offset)
         entry.batches.append(ProducedBatch(first_sequence, last_sequence, base_offset, last_offset, timestamp_ms))
         entry.last_timestamp_ms = timestamp_ms
+
+    def replay(self, batches: Iterable[Batch], offset_min: int) -> None:
+        """From batches that are in the log; what is remembered already is not added again."""
+        for batch in batches:
+            if batch.producer_id >= 0 and batch.base_sequence >= 0 and batch.base_offset >= offset_min:
+                entry = self.entries.get(batch.producer_id)
+                if entry is None or not entry.batches or entry.batches[-1].last_offset < batch.base_offset:
+                    self.add(
+                        batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.base_offset,
+                        batch.last_offset, batch.max_timestamp,
+                    )  # fmt: skip
+
+    def cut_end(self, offset: int) -> None:
+        """Takes back what was added for the newest batches, at the offset and behind it: they could not be written.
+
+        Older batches that these pushed out are not needed again: a producer with five in flight has had their answers.
+        What is needed is where each producer must go on, even if nothing else of it is left.
+        """
+        for entry in self.entries.values():
+            batches, first_sequence = entry.batches, 0
+            while batches and batches[-1].base_offset >= offset:
+                first_sequence = batches.pop().first_sequence
+            if not batches and first_sequence > 0:
+                batches.append(ProducedBatch(first_sequence - 1, first_sequence - 1, -1, -1, entry.last_timestamp_ms))
 
     def active(self) -> Iterable[ProducerEntry]:
         return self.entries.values()

@@ -8,15 +8,17 @@ the others are sealed and never change until they are deleted or replaced by com
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.protocol.record_batch import HEADER, HEADER_SIZE
 from penstock.storage import index as indexes
 from penstock.storage.disk import Disk, File
-from penstock.storage.index import Index
+from penstock.storage.index import Entry, Footer, Index
 
 NO_TIMESTAMP = -1
+WALK_CHUNK_FIRST = 4 * 1024  # a walk from an index entry mostly ends within the index interval
 WALK_CHUNK = 64 * 1024
 LOG_OVERHEAD = 12  # base offset and length, the two fields that the length does not count
 INDEX_POSITION_MAX = 2**32 - 1
@@ -36,7 +38,7 @@ class Batch(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    record_count: int
     crc: int
 
     @property
@@ -55,7 +57,7 @@ def file_name(base_offset: int, suffix: str) -> str:
 class Segment:
     __slots__ = (
         "_file", "_index", "base_offset", "created_ms", "directory", "disk", "first_timestamp_ms", "indexed_to",
-        "max_timestamp_ms", "max_timestamp_offset", "name_is_durable", "size",
+        "max_timestamp_ms", "max_timestamp_offset", "name_is_durable", "sealed_to", "size",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, directory: Path, base_offset: int, *, size: int, created_ms: int) -> None:
@@ -69,6 +71,7 @@ class Segment:
         self.max_timestamp_offset = base_offset  # of the batch that holds it
         self.indexed_to = 0  # the next index entry is due at this position
         self.name_is_durable = True
+        self.sealed_to = 0  # so much of it is on the device and covered by the index file
         self._file: File | None = None
         self._index: Index | None = None
 
@@ -109,20 +112,19 @@ class Segment:
 
     @property
     def index(self) -> Index:
-        if self._index is None:
+        index = self._index
+        if index is None:
             found = indexes.load(self.disk.map(self.path("index")))
-            if found is not None and found[1] >= self.size:
-                self._index = found[0]
-            else:
-                self.rebuild_index()
-        assert self._index is not None
-        return self._index
+            if found is None or found[1].segment_size != self.size:
+                return self.rebuild_index()
+            index = self._index = found[0]
+        return index
 
     @index.setter
     def index(self, index: Index) -> None:
         self._index = index
 
-    def rebuild_index(self, interval_bytes: int = 4096) -> None:
+    def rebuild_index(self, interval_bytes: int = 4096) -> Index:
         """From the batches themselves: an index that is lost or lies costs time, never data."""
         index, due, newest = Index(), 0, NO_TIMESTAMP
         for batch in self.batches(0):
@@ -131,20 +133,71 @@ class Segment:
                 due = batch.position + interval_bytes
             newest = max(newest, batch.max_timestamp)
         self._index = index
+        return index
+
+    def seal(self) -> None:
+        """In a thread, once the segment has stopped growing: all of it on the device, then the index that says so."""
+        self.sync()
+        self.save_index(self.size)
+        self._index = None  # from here on it is mapped
 
     def save_index(self, covered: int) -> None:
-        """Call it only after the first `covered` bytes were synced."""
-        self.disk.replace(self.path("index"), self.index.dump(covered), durable=False)
+        """In a thread, while the segment may grow: call it only after the first `covered` bytes were synced."""
+        footer = Footer(
+            covered, self._end_offset(covered), self.created_ms, self.first_timestamp_ms, self.max_timestamp_ms,
+            self.max_timestamp_offset,
+        )  # fmt: skip
+        self.disk.replace(self.path("index"), self.index.dump(footer), durable=False)
+        self.sealed_to = covered
+        if self.size < covered:  # cut meanwhile: the index must not vouch for what is written there next
+            self.sealed_to = 0
+            self.disk.remove(self.path("index"))
+
+    def _end_offset(self, position: int) -> int:
+        """Behind the last batch before the position; the base offset if there is none."""
+        entry = self.index.last_within(position - 1) if position else None
+        end = self.base_offset
+        for batch in self.batches(entry.position if entry else 0, position):
+            end = batch.last_offset + 1
+        return end
+
+    def cut(self, position: int) -> None:
+        """Takes away the batches at the position and behind it. Durable on return, as is what else went before."""
+        index, file = self.index, self.file
+        self.disk.remove(self.path("index"))  # it vouches for bytes that will be others
+        self.disk.sync_directory(self.directory)
+        file.truncate(position)
+        file.sync()
+        index.truncate(position)
+        self._index = index
+        self.size = self.indexed_to = position
+        self.sealed_to = 0
+        self._find_times()
+
+    def _find_times(self) -> None:
+        self.first_timestamp_ms = self.max_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_offset = self.base_offset
+        for batch in self.batches(0):
+            self.note_times(batch.base_offset, batch.max_timestamp)
+
+    def note_times(self, base_offset: int, max_timestamp_ms: int) -> None:
+        """What a batch that is already in the segment says about time."""
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+            self.max_timestamp_offset = base_offset
+            if self.first_timestamp_ms < 0:
+                self.first_timestamp_ms = max_timestamp_ms
 
     def batches(self, position: int, end: int | None = None) -> Iterator[Batch]:
         """The batches from a position that one begins at, by their headers; raises where there is none."""
         end = self.size if end is None else end
         file = self.file
-        chunk, chunk_at = b"", position
+        chunk, chunk_at, chunk_size = b"", position, WALK_CHUNK_FIRST
         while position < end:
             at = position - chunk_at
             if at + HEADER_SIZE > len(chunk):
-                chunk, chunk_at, at = file.read(min(WALK_CHUNK, end - position), position), position, 0
+                chunk, chunk_at, at = file.read(min(chunk_size, end - position), position), position, 0
+                chunk_size = min(chunk_size * 4, WALK_CHUNK)
             batch = parse(chunk, at, position)
             if batch.end > end:
                 raise CorruptSegment(f"{self.path('log')}: the batch at {position} runs past the end")
@@ -154,16 +207,26 @@ class Segment:
     def find(self, offset: int) -> Batch | None:
         """The batch that holds the offset, or the first one behind it."""
         entry = self.index.at_or_before(offset - self.base_offset)
-        position = 0
-        if entry is not None:
-            position = entry.position
-            if position >= self.size or self._base_offset_at(position) != self.base_offset + entry.relative_offset:
+        if entry is None:
+            found = self.batches(0)
+        elif entry.position >= self.size:
+            return None  # a batch that is only staged
+        else:
+            following = self._batches_from(entry)
+            if following is None:
                 self.rebuild_index()
                 return self.find(offset)
-        return next((b for b in self.batches(position) if b.last_offset >= offset), None)
+            found = following
+        return next((batch for batch in found if batch.last_offset >= offset), None)
 
-    def _base_offset_at(self, position: int) -> int:
-        return int.from_bytes(self.file.read(8, position), "big", signed=True)
+    def _batches_from(self, entry: Entry) -> Iterator[Batch] | None:
+        """None if the entry does not point to the batch that it names."""
+        batches = self.batches(entry.position)
+        try:
+            first = next(batches)
+        except CorruptSegment:
+            return None
+        return chain((first,), batches) if first.base_offset == self.base_offset + entry.relative_offset else None
 
     def remove(self, suffixes: tuple[str, ...] = ("log", "index", "snapshot", "aborted")) -> None:
         self.close()

@@ -60,14 +60,22 @@ class Slot:
         self.cancel: Callable[[], None] | None = None  # called if the connection goes first
 
 
+class Memo(Protocol):
+    """What is remembered of a client's requests, to answer one more like them without decoding it."""
+
+    def run(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
+        """True if the request was taken care of, and in its order."""
+
+
 Dispatch = Callable[["Connection", bytearray, memoryview, int, int], bool]
-"""A frame, its length included: (connection, buffer, its view, start, stop). False: not now, ask again later."""
+"""A frame, its length included: (connection, buffer, its view, start, stop). False: not now, ask again later; or the
+connection was closed."""
 
 
 class Connection:
     __slots__ = (
         "_large", "_large_have", "_large_need", "_large_turn", "_loop", "_memory", "_on_close", "_out", "_partial",
-        "_reading", "_sending", "_writing", "active", "charged", "closed", "dispatch", "fd", "frame_max", "host",
+        "_reading", "_sending", "_writing", "active", "candidate", "charged", "closed", "dispatch", "fd", "frame_max", "host",
         "listener", "memo", "promised", "session", "slots", "sock", "turn", "unsent", "waiting_for",
     )  # fmt: skip
 
@@ -109,7 +117,8 @@ class Connection:
         self._reading = True
         self.active = True
         self.closed = False
-        self.memo: Any = None  # what the router remembers of this client's requests
+        self.memo: Memo | None = None
+        self.candidate: object = None  # what may become a memo if the next request is like it
         self.session: Any = None
         self.promised = -1  # the turn at whose end an answer without a slot is sent
         loop.add_reader(self.fd, self._readable)
@@ -151,7 +160,10 @@ class Connection:
                     self._begin_large(size + 4, view[position:end])
                     return
                 break
-            if not dispatch(self, data, view, position, stop):
+            memo = self.memo
+            if (memo is None or not memo.run(self, data, view, position, stop)) and not dispatch(
+                self, data, view, position, stop
+            ):
                 if not self.closed:
                     self._pause("order")
                 break
@@ -207,8 +219,12 @@ class Connection:
     def _large_complete(self) -> None:
         large, need = self._large, self._large_need
         assert large is not None
-        if not self.dispatch(self, large.bytes, large.view, 0, need):
-            self._pause("order")
+        memo = self.memo
+        if (memo is None or not memo.run(self, large.bytes, large.view, 0, need)) and not self.dispatch(
+            self, large.bytes, large.view, 0, need
+        ):
+            if not self.closed:
+                self._pause("order")
             return
         if self.closed:
             return
@@ -277,17 +293,15 @@ class Connection:
     # ---- answering
 
     def send(self, part: bytes) -> None:
-        """A whole answer, when nothing waits before it."""
+        """A whole answer, small enough not to be counted, when nothing waits before it and the turn is not over."""
         self._out.append(part)
-        self.unsent += len(part)
         if not self._sending:
             self._sending = True
             self.turn.sends.append(self)
 
     def send_parts(self, parts: list[Any]) -> None:
         self._out += parts
-        for part in parts:
-            self.unsent += part.size if hasattr(part, "file") else len(part)
+        self.unsent += sum(map(len, parts))
         if not self._sending:
             self._sending = True
             self.turn.sends.append(self)
@@ -321,51 +335,52 @@ class Connection:
     def flush(self) -> None:
         """At the end of a turn, and whenever the socket takes more."""
         self._sending = False
-        if self.closed or self._writing:
+        if self._writing or self.closed:
             return
         out = self._out
         try:
             if len(out) == 1 and type(out[0]) is bytes:
                 sent = self.sock.send(out[0])
-                self.unsent -= sent
                 if sent == len(out[0]):
                     out.clear()
                 else:
                     out[0] = memoryview(out[0])[sent:]
-                    self._await_writable()
             else:
                 self._send_all(out)
+        except BlockingIOError:
+            pass
         except OSError:
             self.close()
             return
+        if self._out:
+            self.unsent = sum(map(len, self._out))
+            self._await_writable()
+        else:
+            self.unsent = 0
         if self.waiting_for == "order" and not self.slots and self.unsent <= UNSENT_MAX // 2:
             self._loop.call_soon(self._order_restored)
 
     def _send_all(self, out: list[Any]) -> None:
-        """Everything, or as much as the socket takes."""
+        """As much as the socket takes; what it does not take stays."""
         self._out = out = _joined(out)
         done = 0
         try:
             for number, part in enumerate(out):
-                while True:
-                    size, sent = self._send_part(part, number + 1 < len(out))
-                    self.unsent -= sent
-                    if sent == size:
-                        break
-                    part = out[number] = part[sent:] if type(part) is memoryview else part.after(sent)
+                while (rest := self._send_part(part, number + 1 < len(out))) is not None:
+                    part = out[number] = rest
                 done = number + 1
-        except BlockingIOError:
-            self._await_writable()
-        del out[:done]
+        finally:
+            del out[:done]
 
-    def _send_part(self, part: Any, more: bool) -> tuple[int, int]:
+    def _send_part(self, part: Any, more: bool) -> Any:
+        """What is left of the part, None if it is all sent."""
         if type(part) is memoryview:
-            return len(part), self.sock.send(part, socket.MSG_MORE if more else 0)
-        size = part.size
-        sent = os.sendfile(self.fd, part.file.fd, part.position, min(size, SENDFILE_MAX))
+            sent = self.sock.send(part, socket.MSG_MORE if more else 0)
+            return None if sent == len(part) else part[sent:]
+        sent = os.sendfile(self.fd, part.file.fd, part.position, min(part.size, SENDFILE_MAX))
         if sent == 0:
             raise OSError("the log was cut while it was sent")
-        return size, sent
+        return None if sent == part.size else part.after(sent)
 
     def _await_writable(self) -> None:
         if not self._writing:

@@ -50,9 +50,11 @@ class Turn:
 
     def buffer(self) -> ReceiveBuffer:
         """A receive buffer that is the caller's until the end of the turn."""
-        if len(self._used) >= BUFFERS_PER_TURN:
+        if not self.scheduled:
+            self.schedule()
+        elif len(self._used) >= BUFFERS_PER_TURN:
             self.flush()
-        self.schedule()
+            self.schedule()
         buffer = self._free.pop() if self._free else ReceiveBuffer()
         self._used.append(buffer)
         return buffer

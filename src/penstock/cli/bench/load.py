@@ -6,6 +6,7 @@ A message starts with the time it was made, on the clock that all processes of a
 from __future__ import annotations
 
 import random
+import signal
 import string
 import time
 from collections.abc import Sequence
@@ -61,6 +62,7 @@ class _Counter:
 def produce(plan: Plan, memory: Any, start: Event, stop: Event) -> None:
     from confluent_kafka import Producer
 
+    _leave_interrupts_to_the_parent()
     counter = _Counter(memory)
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -76,7 +78,8 @@ def produce(plan: Plan, memory: Any, start: Event, stop: Event) -> None:
     start.wait()
     memory[FIRST_NS] = time.monotonic_ns()
     _send_all(plan, producer, bodies, stop)
-    memory[FAILED] += producer.flush(FLUSH_TIMEOUT_S)
+    unanswered = producer.flush(FLUSH_TIMEOUT_S)  # which counts failures itself, as they come in
+    memory[FAILED] += unanswered
     memory[DONE] = 1
 
 
@@ -106,6 +109,7 @@ def _send_all(plan: Plan, producer: Any, bodies: Sequence[bytes], stop: Event) -
 def consume(plan: Plan, memory: Any, start: Event, stop: Event) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
+    _leave_interrupts_to_the_parent()
     consumer = Consumer({**plan.settings, "group.id": plan.topic, "enable.auto.commit": False})
     consumer.assign([TopicPartition(plan.topic, partition, 0) for partition in plan.partitions])
     counter = _Counter(memory)
@@ -125,6 +129,11 @@ def consume(plan: Plan, memory: Any, start: Event, stop: Event) -> None:
             memory[FIRST_NS] = memory[FIRST_NS] or now_ns
             counter.add(now_ns - int.from_bytes((message.value() or b"")[:STAMP_BYTES], "big"), now_ns)
     consumer.close()
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    """Ctrl-C reaches every process of a terminal; the parent ends the others, and reports what they did."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _bodies(size: int) -> list[bytes]:

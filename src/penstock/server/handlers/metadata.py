@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 
-from penstock.cluster.model import TopicState
+from penstock.cluster.model import PartitionState, TopicState
 from penstock.cluster.topic_names import INTERNAL_TOPICS, missing_topic_error, why_illegal
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.metadata import (
@@ -24,17 +24,18 @@ LISTENER_ERRORS_SINCE = 6  # before, a leader without the client's listener was 
 
 def handle(context: Context, call: Call[MetadataRequest]) -> MetadataResponse | Awaitable[MetadataResponse]:
     request, image = call.request, context.image
+    view = _View(context, call)
     if request.topics is None or (not request.topics and call.version == 0):
-        return _respond(context, call, [_describe(context, call, topic) for topic in image.topics.values()])
+        return view.respond([view.topic(topic) for topic in image.topics.values()])
     _check(call)
     if ids := [topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID]:
-        return _respond(context, call, [_by_id(context, call, topic_id) for topic_id in dict.fromkeys(ids)])
+        return view.respond([view.by_id(topic_id) for topic_id in dict.fromkeys(ids)])
     names = list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
     if request.allow_auto_topic_creation and context.settings.get("auto.create.topics.enable"):
         creatable = [name for name in names if name not in image.topics and not why_illegal(name)]
         if creatable:
-            return _respond_after_creating(context, call, names, creatable)
-    return _respond(context, call, [_by_name(context, call, name) for name in names])
+            return _respond_after_creating(context, view, names, creatable)
+    return view.respond([view.by_name(name) for name in names])
 
 
 def _check(call: Call[MetadataRequest]) -> None:
@@ -51,75 +52,75 @@ def _check(call: Call[MetadataRequest]) -> None:
 
 
 async def _respond_after_creating(
-    context: Context, call: Call[MetadataRequest], names: Sequence[str], creatable: Sequence[str]
+    context: Context, view: _View, names: Sequence[str], creatable: Sequence[str]
 ) -> MetadataResponse:
     """Kafka answers at once with an error that makes the client ask again. Here the topic is part of the answer."""
     outcomes = dict(zip(creatable, await context.controller.auto_create_topics(creatable)))
     failed = {name: outcome.code for name, outcome in outcomes.items() if isinstance(outcome, ApiError)}
-    topics = [
-        _missing(name, failed[name]) if name in failed else _by_name(context, call, name) for name in names
-    ]  # fmt: skip
-    return _respond(context, call, topics)
-
-
-def _respond(context: Context, call: Call[MetadataRequest], topics: list[MetadataResponseTopic]) -> MetadataResponse:
-    image = context.image
-    return MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-            for node in nodes_on(image, call.listener)
-        ],
-        cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
-        topics=topics,
-        cluster_authorized_operations=ON_CLUSTER if call.request.include_cluster_authorized_operations else NOT_ASKED,
-    )
-
-
-def _by_name(context: Context, call: Call[MetadataRequest], name: str) -> MetadataResponseTopic:
-    if topic := context.image.topics.get(name):
-        return _describe(context, call, topic)
-    return _missing(name, missing_topic_error(name))
-
-
-def _by_id(context: Context, call: Call[MetadataRequest], topic_id: bytes) -> MetadataResponseTopic:
-    if topic := context.image.topics_by_id.get(topic_id):
-        return _describe(context, call, topic)
-    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    return view.respond([_missing(name, failed[name]) if name in failed else view.by_name(name) for name in names])
 
 
 def _missing(name: str, error: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def _describe(context: Context, call: Call[MetadataRequest], topic: TopicState) -> MetadataResponseTopic:
-    image = context.image
-    reachable = {node.node_id for node in nodes_on(image, call.listener)}
-    partitions = []
-    for index, partition in enumerate(topic.partitions):
-        led = leadership(image, partition, reachable)
+class _View:
+    """The cluster as this client is shown it."""
+
+    def __init__(self, context: Context, call: Call[MetadataRequest]) -> None:
+        self._image = context.image
+        self._version = call.version
+        self._request = call.request
+        self._nodes = list(nodes_on(context.image, call.listener))
+        self._reachable = {node.node_id for node in self._nodes}
+
+    def respond(self, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+        asked = self._request.include_cluster_authorized_operations
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+                for node in self._nodes
+            ],
+            cluster_id=self._image.cluster_id,
+            controller_id=self._image.controller_id,
+            topics=topics,
+            cluster_authorized_operations=ON_CLUSTER if asked else NOT_ASKED,
+        )
+
+    def by_name(self, name: str) -> MetadataResponseTopic:
+        topic = self._image.topics.get(name)
+        return self.topic(topic) if topic else _missing(name, missing_topic_error(name))
+
+    def by_id(self, topic_id: bytes) -> MetadataResponseTopic:
+        if topic := self._image.topics_by_id.get(topic_id):
+            return self.topic(topic)
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+
+    def topic(self, topic: TopicState) -> MetadataResponseTopic:
+        asked = self._request.include_topic_authorized_operations
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.internal,
+            partitions=[self._partition(index, partition) for index, partition in enumerate(topic.partitions)],
+            topic_authorized_operations=ON_TOPIC if asked else NOT_ASKED,
+        )
+
+    def _partition(self, index: int, partition: PartitionState) -> MetadataResponsePartition:
+        led = leadership(self._image, partition, self._reachable)
         error = led.error
         replicas, isr = list(partition.replicas), list(partition.isr)
-        if error is ErrorCode.LISTENER_NOT_FOUND and call.version < LISTENER_ERRORS_SINCE:
+        if error is ErrorCode.LISTENER_NOT_FOUND and self._version < LISTENER_ERRORS_SINCE:
             error = ErrorCode.LEADER_NOT_AVAILABLE
-        if call.version == 0 and led.offline:  # version 0 has no other place to say that a replica is gone
+        if self._version == 0 and led.offline:  # version 0 has no other place to say that a replica is gone
             error = error or ErrorCode.REPLICA_NOT_AVAILABLE
-            replicas, isr = ([node for node in nodes if node in reachable] for nodes in (replicas, isr))
-        partitions.append(
-            MetadataResponsePartition(
-                error_code=error,
-                partition_index=index,
-                leader_id=led.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=replicas,
-                isr_nodes=isr,
-                offline_replicas=led.offline,
-            )
+            replicas, isr = ([node for node in nodes if node in self._reachable] for nodes in (replicas, isr))
+        return MetadataResponsePartition(
+            error_code=error,
+            partition_index=index,
+            leader_id=led.leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=isr,
+            offline_replicas=led.offline,
         )
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.internal,
-        partitions=partitions,
-        topic_authorized_operations=ON_TOPIC if call.request.include_topic_authorized_operations else NOT_ASKED,
-    )

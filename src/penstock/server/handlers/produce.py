@@ -15,7 +15,7 @@ from penstock.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from penstock.protocol.record_batch import ATTRIBUTES_AT, COMPRESSION_MASK, HEADER_SIZE
-from penstock.replication.partition import Appended, Partition
+from penstock.replication.partition import Partition
 from penstock.server.context import Call, Context
 from penstock.server.deferred import Deferred
 from penstock.storage import jobs
@@ -86,23 +86,21 @@ class _Produce:
             )
         if self.request.acks == ACKS_ALL and partition.settings.min_insync_replicas > 1:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        appended = partition.append(batch, self.context.now_ms())
-        answer.base_offset = appended.base_offset
-        answer.log_append_time_ms = appended.append_time_ms
-        self._await(partition, appended, answer)
+        answer.base_offset, next_offset, answer.log_append_time_ms = partition.append(batch, self.context.now_ms())
+        self._await(partition, next_offset, answer)
 
-    def _await(self, partition: Partition, appended: Appended, answer: PartitionProduceResponse) -> None:
+    def _await(self, partition: Partition, next_offset: int, answer: PartitionProduceResponse) -> None:
         failures = partition.failures
 
         def written() -> None:
             self._finish(partition, answer, partition.failures == failures)
 
         def committed() -> None:
-            self._finish(partition, answer, partition.high_watermark >= appended.next_offset)
+            self._finish(partition, answer, partition.high_watermark >= next_offset)
 
         self._open += 1
         if self.request.acks == ACKS_ALL:
-            partition.when_committed(appended.next_offset, committed)
+            partition.when_committed(next_offset, committed)
         else:
             partition.when_written(written)
 

@@ -1,0 +1,238 @@
+"""Opening a log that was not closed cleanly.
+
+An index file vouches for the bytes that it covers: they were on the device before it was written. Only what lies
+behind them is read, batch by batch, and the log is cut at the first bad one; later segments go with it. What was kept
+is synced before anyone is served from it. Where sound batches stand behind the cut, data has been damaged and not just
+torn: the bytes are kept beside the log as `<base>.log.cut-<position>`, and whoever asked for the recovery is told.
+
+Index, leader epochs and producers are rebuilt for what was read; a file of them that is lost costs time, never data.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.storage import checkpoint, index, leader_epochs, snapshots, swap
+from penstock.storage.disk import Disk
+from penstock.storage.index import FOOTER_SIZE, Footer, Index
+from penstock.storage.log import RELATIVE_OFFSET_MAX, Log, LogSettings
+from penstock.storage.producer_state import Producers
+from penstock.storage.scan import Scan
+from penstock.storage.segment import WALK_CHUNK, Batch, CorruptSegment, Segment, file_name
+
+OFFSET_MAX = 2**63 - 1
+COPY_CHUNK = 4 * 1024 * 1024
+LEFTOVERS = (".tmp", ".cleaned", ".deleted")
+_SEGMENT = re.compile(r"(\d{20})\.(log|index)")
+
+
+class Recovery(NamedTuple):
+    log: Log
+    bytes_read: int
+    bytes_cut: int
+    damaged: bool
+
+
+def recover(disk: Disk, directory: Path, settings: LogSettings, now_ms: int) -> Recovery:
+    return _Recoverer(disk, directory, settings, now_ms).run()
+
+
+class _Recoverer:
+    def __init__(self, disk: Disk, directory: Path, settings: LogSettings, now_ms: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.settings = settings
+        self.now_ms = now_ms
+        self.segments: list[Segment] = []
+        self.unsealed: list[Segment] = []
+        self.end = 0  # of what was found good so far
+        self.leader_epoch = -1  # of the last batch that was read
+        self.bytes_read = 0
+        self.bytes_cut = 0
+        self.damaged = False
+        self.epochs = leader_epochs.load(disk, directory)
+        self.known_epochs = frozenset(self.epochs.epochs)
+        self.producers, self.producers_from = snapshots.newest(disk, directory, OFFSET_MAX) or (Producers(), 0)
+
+    def run(self) -> Recovery:
+        swap.finish_interrupted(self.disk, self.directory)
+        bases = self._tidy()
+        start = checkpoint.load(self.disk, self.directory / checkpoint.START_OFFSET) or 0
+        while len(bases) > 1 and bases[1] <= start:
+            self._remove(bases.pop(0))
+        for slot, base in enumerate(bases):
+            if slot and base != self.end and not (self.settings.compact and base > self.end):
+                self._set_aside(bases[slot:])  # offsets are missing, so what was read before has lost its end
+                break
+            self.end = base
+            if not self._open(base, bases[slot + 1] if slot + 1 < len(bases) else None):
+                self._set_aside(bases[slot + 1 :])
+                break
+        log = self._log(start)
+        return Recovery(log, self.bytes_read, self.bytes_cut, self.damaged)
+
+    def _tidy(self) -> list[int]:
+        """Removes what interrupted work left; the base offsets of the segments, in order."""
+        bases: set[int] = set()
+        indexes: set[int] = set()
+        for name in self.disk.names(self.directory):
+            if name.endswith(LEFTOVERS):
+                self.disk.remove(self.directory / name)
+            elif match := _SEGMENT.fullmatch(name):
+                (bases if match[2] == "log" else indexes).add(int(match[1]))
+        for orphan in indexes - bases:
+            self.disk.remove(self.directory / file_name(orphan, "index"))
+        return sorted(bases)
+
+    # ---- one segment
+
+    def _open(self, base: int, next_base: int | None) -> bool:
+        """Whether it is sound to its end."""
+        path = self.directory / file_name(base, "log")
+        size = self.disk.size(path)
+        segment = Segment(self.disk, self.directory, base, size=size, created_ms=self.now_ms)
+        self.segments.append(segment)
+        entries = self._trust(segment)
+        if segment.sealed_to == size:
+            segment.name_is_durable = size > 0
+            return True
+        return self._scan(segment, entries, next_base)
+
+    def _trust(self, segment: Segment) -> Index:
+        """Takes over what the index file vouches for. Its entries are only needed where the segment goes on."""
+        footer, entries = self._footer(segment), Index()
+        if footer is None:
+            return entries
+        if footer.segment_size > segment.size:
+            self.damaged = True  # bytes are gone that were on the device
+            return entries
+        if footer.segment_size < segment.size:
+            found = index.load(self.disk.map(segment.path("index")))
+            if found is None:
+                return entries
+            entries = found[0]
+        try:
+            self._learn(segment, footer)
+        except CorruptSegment:
+            self.damaged = True
+            return Index()
+        segment.sealed_to = footer.segment_size
+        segment.created_ms, segment.first_timestamp_ms = footer.created_ms, footer.first_timestamp_ms
+        segment.max_timestamp_ms, segment.max_timestamp_offset = footer.max_timestamp_ms, footer.max_timestamp_offset
+        self.end = footer.end_offset
+        return entries
+
+    def _footer(self, segment: Segment) -> Footer | None:
+        try:
+            file = self.disk.open(segment.path("index"), writable=False)
+        except FileNotFoundError:
+            return None
+        return index.read_footer(file.read(FOOTER_SIZE, max(file.size - FOOTER_SIZE, 0)))
+
+    def _learn(self, segment: Segment, footer: Footer) -> None:
+        """From headers alone: producers behind the last snapshot, and epochs if the file of them is lost."""
+        if self.known_epochs and footer.end_offset <= self.producers_from:
+            return
+        for batch in segment.batches(0, footer.segment_size):
+            self.bytes_read += min(batch.size, WALK_CHUNK)
+            self._note(batch)
+
+    def _note(self, batch: Batch) -> None:
+        if batch.leader_epoch >= 0:
+            self.epochs.begin(batch.leader_epoch, batch.base_offset)
+        self.producers.replay((batch,), self.producers_from)
+
+    def _scan(self, segment: Segment, entries: Index, next_base: int | None) -> bool:
+        """Whether the segment is sound to its end."""
+        scan = Scan(segment.file, segment.sealed_to, segment.size)
+        offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
+        batches = scan.batches(
+            self.end, offset_max if next_base is None else min(offset_max, next_base - 1), self.leader_epoch,
+            self.known_epochs, is_last=next_base is None, gaps=self.settings.compact,
+        )  # fmt: skip
+        for batch in batches:
+            if batch.position >= segment.indexed_to:
+                entries.add(batch.base_offset - segment.base_offset, batch.position, segment.max_timestamp_ms)
+                segment.indexed_to = batch.position + self.settings.index_interval_bytes
+            segment.note_times(batch.base_offset, batch.max_timestamp)
+            self._note(batch)
+            self.leader_epoch = batch.leader_epoch
+            self.end = batch.last_offset + 1
+        if 0 <= segment.first_timestamp_ms < segment.created_ms:
+            segment.created_ms = segment.first_timestamp_ms
+        sound = scan.position == segment.size
+        if not sound:
+            self._cut(segment, scan)
+        self.bytes_read += scan.bytes_read
+        segment.size = scan.position
+        segment.index = entries
+        segment.name_is_durable = False
+        self.unsealed.append(segment)
+        return sound
+
+    # ---- cutting
+
+    def _cut(self, segment: Segment, scan: Scan) -> None:
+        position, size = scan.position, segment.size
+        if scan.has_batch_behind(self.end):
+            self.damaged = True
+            self._keep_aside(segment, position, size)
+        segment.file.truncate(position)
+        self.bytes_cut += size - position
+
+    def _keep_aside(self, segment: Segment, position: int, size: int) -> None:
+        aside = self.disk.open(segment.path(f"log.cut-{position}"), create=True)
+        aside.truncate(0)
+        while position < size:
+            piece = segment.file.read(min(COPY_CHUNK, size - position), position)
+            aside.append([piece], len(piece))
+            position += len(piece)
+        aside.sync()
+        self.disk.sync_directory(self.directory)
+
+    def _set_aside(self, bases: list[int]) -> None:
+        for base in bases:
+            path = self.directory / file_name(base, "log")
+            size = self.disk.size(path)
+            if size:
+                self.disk.rename(path, self.directory / file_name(base, "log.cut-0"))
+                self.bytes_cut += size
+                self.damaged = True
+            self._remove(base)
+
+    def _remove(self, base: int) -> None:
+        Segment(self.disk, self.directory, base, size=0, created_ms=0).remove(("log", "index"))
+
+    # ---- the log
+
+    def _log(self, start: int) -> Log:
+        if self.segments:
+            start = max(start, self.segments[0].base_offset)
+        if self.end < start:  # all that is left was deleted before
+            for segment in self.segments:
+                segment.remove()
+            self.segments, self.unsealed, self.end = [], [], start
+        for segment in self.unsealed:
+            segment.seal()
+        log = Log(self.disk, self.directory, self.settings, self.segments, start, self.end)
+        self._settle_epochs(log)
+        self._settle_producers(log)
+        return log
+
+    def _settle_epochs(self, log: Log) -> None:
+        recorded = leader_epochs.load(self.disk, self.directory)
+        self.epochs.cut_end(self.end)
+        if self.epochs.epochs != recorded.epochs or self.epochs.starts != recorded.starts:
+            self.epochs.save(self.disk, self.directory)
+        self.epochs.cut_start(log.start_offset)
+        log.epochs = self.epochs
+
+    def _settle_producers(self, log: Log) -> None:
+        snapshots.remove_behind(self.disk, self.directory, self.end)
+        if self.producers_from <= self.end:
+            log.producers = self.producers
+            log.snapshot_offset = self.producers_from
+        if self.segments:
+            log.save_producers(self.end)

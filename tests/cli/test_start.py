@@ -1,0 +1,141 @@
+"""`penstock start`, as a process: greeting, logs, settings, signals."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.config import load
+from penstock.cli import _parser
+from penstock.cli.start import command_line, greeting, prepare_memory, reachable
+
+from .conftest import BrokerProcess, clean_environment, command, run_penstock
+
+Start = Callable[..., BrokerProcess]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[BrokerProcess] = []
+
+    def begin(*options: str, port: int | None = None) -> BrokerProcess:
+        started.append(BrokerProcess(tmp_path / "data", *options, port=port))
+        return started[-1]
+
+    yield begin
+    for broker in started:
+        broker.kill()
+
+
+def options(*arguments: str) -> argparse.Namespace:
+    return _parser(["start", *arguments]).parse(["start", *arguments])
+
+
+def test_an_option_of_its_own_counts_more_than_set() -> None:
+    args = options("--set", "listen=1:1", "--listen", "2:2", "--set", "flush=os", "--node-id", "7", "--data", "d")
+    assert command_line(args) == {"listen": "2:2", "flush": "os", "node.id": "7", "data": "d"}
+
+
+@pytest.mark.parametrize(
+    ("listen", "address"),
+    [("127.0.0.1:9092", "127.0.0.1:9092"), ("0.0.0.0:9093", "127.0.0.1:9093"), ("[::]:9094", "127.0.0.1:9094")],
+)
+def test_the_greeting_names_an_address_that_works_here(listen: str, address: str) -> None:
+    assert reachable(listen) == address
+
+
+def test_the_greeting_tells_all_one_needs() -> None:
+    text = greeting(load(command_line={"listen": "127.0.0.1:9999", "data": "somewhere", "flush": "os"}))
+    for part in ("127.0.0.1:9999", str(Path("somewhere").absolute()), "flush       os", "kcat", "bootstrap.servers"):
+        assert part in text
+
+
+def test_memory_can_be_prepared_more_than_once() -> None:
+    prepare_memory()
+    prepare_memory()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--set", "num.partition=3"], "penstock: Unknown setting: num.partition. Did you mean num.partitions?\n"),
+        (["--config", "/no/such.toml"], "penstock: /no/such.toml: no such file or directory.\n"),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_no_start(arguments: list[str], line: str) -> None:
+    refused = run_penstock("start", *arguments)
+    assert (refused.code, refused.err) == (2, line)
+
+
+def test_a_misspelt_variable_is_pointed_out_before_anything_else() -> None:
+    refused = run_penstock("start", "--set", "none=1", PENSTOCK_NUM_PARTITION="3")
+    assert "did you mean PENSTOCK_NUM_PARTITIONS?" in refused.err.splitlines()[0]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_broker_greets_answers_and_stops_cleanly(start: Start, how: signal.Signals) -> None:
+    broker = start()
+    broker.wait_until_it_answers()
+    assert run_penstock("topic", "list", "--bootstrap", broker.address).code == 0
+    stopped = broker.stop(how)
+    assert stopped.code == 0
+    assert stopped.err.startswith("Penstock ")
+    assert broker.address in stopped.err
+
+
+def test_a_broker_that_logs_json_writes_nothing_else(start: Start) -> None:
+    broker = start("--log-format", "json", "--log-level", "debug")
+    broker.wait_until_it_answers()
+    lines = broker.stop().err.splitlines()
+    assert lines
+    assert all({"time", "level", "room", "message"} <= json.loads(line).keys() for line in lines)
+
+
+def test_a_quiet_broker_that_logs_only_errors_says_nothing(start: Start) -> None:
+    broker = start("--quiet", "--log-level", "error")
+    broker.wait_until_it_answers()
+    stopped = broker.stop()
+    assert (stopped.code, stopped.out, stopped.err) == (0, "", "")
+
+
+def test_settings_reach_the_broker_from_file_and_command_line(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text("num.partitions = 4\n[log.retention]\nhours = 5\n")
+    broker = start("--config", str(tmp_path / "penstock.toml"), "--set", "num.partitions=6")
+    broker.wait_until_it_answers()
+    created = run_penstock("topic", "create", "orders", "--json", "--bootstrap", broker.address)
+    assert created.json["created"][0]["partitions"] == 6
+    described = run_penstock("topic", "describe", "orders", "--json", "--bootstrap", broker.address).json
+    assert {"name": "retention.ms", "value": "18000000", "source": "broker"} in described["settings"]
+
+
+def test_an_address_in_use_is_said_plainly(start: Start, tmp_path: Path) -> None:
+    broker = start()
+    broker.wait_until_it_answers()
+    second = subprocess.run(
+        command("start", "--quiet", "--listen", broker.address, "--data", str(tmp_path / "other")),
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert second.returncode == 1
+    assert broker.address in second.stderr
+    assert "--listen" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_what_was_there_before_a_stop_is_there_after_the_next_start(start: Start) -> None:
+    first = start()
+    first.wait_until_it_answers()
+    run_penstock("topic", "create", "orders", "--bootstrap", first.address)
+    run_penstock("produce", "orders", "--bootstrap", first.address, stdin="kept\n")
+    assert first.stop().code == 0
+    second = start()
+    second.wait_until_it_answers()
+    assert run_penstock("consume", "orders", "--no-follow", "--bootstrap", second.address).out == "kept\n"

@@ -1,0 +1,74 @@
+"""The broker that the clients talk to, topics, and the clients by name."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tests.brokers import BrokerProcess
+from tests.clients.drivers import CLIENTS, Client
+from tests.clients.steps import create_topic
+from tests.clients.wire import Wire
+
+PEER = os.environ.get("CLIENTS_TEST_BOOTSTRAP")
+
+Topics = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """A broker as it comes."""
+    return PEER or request.getfixturevalue("shared_broker").bootstrap
+
+
+@pytest.fixture(scope="session")
+def quick_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker whose groups may have short sessions, so that nobody waits long for a member's death."""
+    if PEER:
+        yield PEER
+        return
+    broker = BrokerProcess(tmp_path_factory.mktemp("quick"), group_min_session_timeout_ms=100)
+    yield broker.start().bootstrap
+    broker.close()
+
+
+@pytest.fixture(autouse=True)
+def _own_brokers_are_ours(request: pytest.FixtureRequest) -> None:
+    if PEER and "new_broker" in request.fixturenames:
+        pytest.skip("this test configures, stops or kills its broker")
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """A name that no other test uses, nor another run against the same broker."""
+    return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def new_topic(bootstrap: str, unique: Callable[[str], str]) -> Topics:
+    """Makes topics: a number of partitions, and settings by their names."""
+
+    def make(partitions: int = 1, *, at: str = bootstrap, **settings: object) -> str:
+        return create_topic(at, unique("topic"), partitions, **settings)
+
+    return make
+
+
+@pytest.fixture
+def wire(bootstrap: str) -> Iterator[Wire]:
+    with Wire(bootstrap) as connection:
+        yield connection
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest) -> Client:
+    return CLIENTS[request.param]

@@ -1,0 +1,1 @@
+"""Tests of `penstock.cluster`: settings, the coordination contract, and the controller over a real store."""

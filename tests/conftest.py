@@ -1,0 +1,42 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import BrokerProcess
+
+_names = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker for all tests that only need one: each uses topics and groups of its own."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("shared")).start()
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def new_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Makes and starts brokers that this test may stop, kill and start again."""
+    made: list[BrokerProcess] = []
+
+    def make(**settings: object) -> BrokerProcess:
+        broker = BrokerProcess(tmp_path / f"broker-{len(made)}", **settings)
+        made.append(broker)
+        return broker.start()
+
+    yield make
+    for broker in made:
+        broker.close()
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """A name that no other test uses."""
+    return lambda prefix: f"{prefix}-{next(_names)}"
