@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from bench.loader import LoadFailed
@@ -73,15 +73,18 @@ class Results:
         rows: list[Comparison | Measure] = [*self.comparisons, *self.measures]
         return [row.title for row in rows if row.reached() is False]
 
-    def attempt(self, what: str, measure: Callable[[], Iterable[Measure]]) -> None:
-        """One failure is a line of the report, not the end of it."""
+    def attempt(self, what: str, measures: Iterable[Measure]) -> None:
+        """Measures, if it does so only now that it is asked. One failure is a line of the report, not the end of it."""
         began = time.monotonic()
         try:
-            found = list(measure())
+            found = list(measures)
         except (BrokerFailed, LoadFailed, OSError) as failure:
-            self.failures.append(f"{what}: {failure}")
-            print(f"  {what}: FAILED: {failure}", flush=True)
+            self.fail(what, failure)
             return
         self.measures += found
         figures = ", ".join(f"{row.name} {row.value:.4g} {row.unit}" for row in found)
         print(f"  {what}: {figures}  ({time.monotonic() - began:.0f} s)", flush=True)
+
+    def fail(self, what: str, failure: Exception) -> None:
+        self.failures.append(f"{what}: {failure}")
+        print(f"  {what}: FAILED: {failure}", flush=True)

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from bench.loader import LoadFailed, idle_connections, load
 from bench.peers import Peer, penstock
@@ -170,11 +171,8 @@ def during_compaction(work: Path, log_gb: float, seconds: float) -> Iterator[Mea
 
 
 def _let_compaction_begin(peer: Peer, topic: str) -> None:
-    change = ConfigResource(
-        ResourceType.TOPIC,
-        topic,
-        incremental_configs=[ConfigEntry("min.compaction.lag.ms", "0", incremental_operation=0)],
-    )
+    entry = ConfigEntry("min.compaction.lag.ms", "0", incremental_operation=AlterConfigOpType.SET)
+    change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for future in peer.admin.incremental_alter_configs([change]).values():
         future.result(CONFIG_TIMEOUT_S)
     deadline = time.monotonic() + 10

@@ -85,9 +85,11 @@ class Wire:
         return response.topics[0].topic_id
 
     def produce(self, topic: str, batch: bytes, *, partition: int = 0, acks: int = -1) -> PartitionProduceResponse:
-        return self.ask(produce_request(topic, batch, partition=partition, acks=acks), 12).responses[
-            0
-        ].partition_responses[0]
+        return (
+            self.ask(produce_request(topic, batch, partition=partition, acks=acks), 12)
+            .responses[0]
+            .partition_responses[0]
+        )
 
     def fetch(self, topic: str, offset: int, **options: Any) -> PartitionData:
         return self.ask(fetch_request(topic, offset, **options), 12).responses[0].partitions[0]
@@ -96,7 +98,9 @@ class Wire:
 def produce_request(topic: str, batch: bytes | None, *, partition: int = 0, acks: int = -1) -> ProduceRequest:
     """For the versions that name topics: up to 12."""
     data = PartitionProduceData(index=partition, records=None if batch is None else memoryview(batch))
-    return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])])
+    return ProduceRequest(
+        acks=acks, timeout_ms=10_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
 
 
 def fetch_request(

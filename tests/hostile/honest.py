@@ -8,7 +8,6 @@ exchange, how many there were, and what went wrong, if anything did.
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -126,5 +125,5 @@ def main(port: int) -> None:
 if __name__ == "__main__":
     try:
         main(int(sys.argv[1]))
-    except (BrokenPipeError, KeyboardInterrupt, socket.error):
+    except (OSError, BrokenPipeError, KeyboardInterrupt):
         pass

@@ -76,7 +76,12 @@ def test_as_many_tagged_fields_as_are_let_through_harm_nobody(hostile: Connect) 
 def test_a_request_of_a_quarter_million_names_harms_nobody(hostile: Connect) -> None:
     names = [f"n{i}" for i in range(240_000)]
     for message, version in (
-        (MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False), 9),
+        (
+            MetadataRequest(
+                topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+            ),
+            9,
+        ),
         (DeleteTopicsRequest(topic_names=names), 5),
         (DescribeGroupsRequest(groups=names[:50_000]), 5),
     ):

@@ -31,15 +31,15 @@ def test_a_length_below_that_of_a_header_closes_the_connection(hostile: Connect,
 
 
 @pytest.mark.parametrize("length", [32 * 1024 * 1024 + 1, 2**30, 2**31 - 1, 0x7F454C46])
-def test_a_length_beyond_the_limit_closes_the_connection_before_anything_is_read(
-    hostile: Connect, length: int
-) -> None:
+def test_a_length_beyond_the_limit_closes_the_connection_before_anything_is_read(hostile: Connect, length: int) -> None:
     client = hostile()
     client.send(struct.pack(">i", length))
     assert client.is_closed()
 
 
-@pytest.mark.parametrize("greeting", [HTTP_GET, TLS_CLIENT_HELLO, b"SSH-2.0-OpenSSH_9.6\r\n", b"\0" * 4096, b"\xff" * 4096])
+@pytest.mark.parametrize(
+    "greeting", [HTTP_GET, TLS_CLIENT_HELLO, b"SSH-2.0-OpenSSH_9.6\r\n", b"\0" * 4096, b"\xff" * 4096]
+)
 def test_other_protocols_are_hung_up_on(hostile: Connect, greeting: bytes) -> None:
     client = hostile()
     client.send(greeting)

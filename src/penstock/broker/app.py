@@ -79,6 +79,7 @@ class Broker:
         self.partitions = Partitions(self._disk, self.data_dir, self.image, settings, self._turn, self._committer)
         self.partitions.load()
         self.controller.subscribe(self.partitions)
+        settings.subscribe(self.partitions.settings_changed)
         self.controller.subscribe(self)
         self.groups = Runtime(OFFSETS_TOPIC, self._new_group_machine, self.partitions, now_ms)
         self._upkeep = Upkeep(self.partitions, settings, self._worker, now_ms)
@@ -106,7 +107,9 @@ class Broker:
         try:
             self.host, self.port = self._listener.start(host, port)
         except OSError as error:
-            raise StartError(f"cannot listen on {host}:{port}: {error.strerror}. Choose another with --listen.") from None
+            raise StartError(
+                f"cannot listen on {host}:{port}: {error.strerror}. Choose another with --listen."
+            ) from None
         advertised = self.settings.get("advertised")
         shown = host_and_port(advertised) if advertised else (_reachable(self.host), self.port)
         node_id = self.settings.get("node.id")

@@ -73,9 +73,9 @@ Appended = tuple[int, int, int]
 
 class Partition:
     __slots__ = (
-        "_committer", "_dirty", "_flush_timer", "_sync_again", "_syncing", "_turn", "_unsynced", "_unsynced_messages",
-        "commits_on_write", "committed", "deleted", "error", "failures", "fetchers", "high_watermark", "index", "leader_epoch", "log", "name",
-        "retired", "settings", "topic", "topic_id", "waiters",
+        "_committer", "_dirty", "_flushed_ms", "_sync_again", "_syncing", "_turn", "_unsynced", "_unsynced_messages",
+        "checkpointed", "commits_on_write", "committed", "deleted", "error", "failures", "fetchers", "high_watermark",
+        "index", "internal", "leader_epoch", "log", "name", "retired", "settings", "topic", "topic_id", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -88,11 +88,13 @@ class Partition:
         leader_epoch: int,
         turn: Turn,
         committer: Committer,
+        internal: bool = False,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.name = f"{topic}-{index}"
+        self.internal = internal  # only coordinators write to it
         self.log = log
         self.use_settings(settings)
         self.leader_epoch = leader_epoch
@@ -111,7 +113,8 @@ class Partition:
         self._sync_again = False
         self._unsynced: list[Segment] = []
         self._unsynced_messages = 0
-        self._flush_timer = 0
+        self._flushed_ms = 0
+        self.checkpointed = 0  # how much of the active segment its saved index covers
 
     def use_settings(self, settings: PartitionSettings) -> None:
         self.settings = settings
@@ -126,7 +129,13 @@ class Partition:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes is shorter than its header")
         length, magic, crc, attributes, last_delta, max_timestamp, producer_id, epoch, sequence, count = _header(batch)
         settings = self.settings
-        if length != size - 12 or magic != 2 or attributes & ~ATTRIBUTES_OF_CLIENTS or count <= 0 or last_delta != count - 1:
+        if (
+            length != size - 12
+            or magic != 2
+            or attributes & ~ATTRIBUTES_OF_CLIENTS
+            or count <= 0
+            or last_delta != count - 1
+        ):
             _refuse(size, length, magic, attributes, last_delta, count)
         if size > settings.max_message_bytes:
             raise ApiError(
@@ -180,8 +189,7 @@ class Partition:
             )
 
     def _rolled(self, before: Segment | None) -> None:
-        active = self.log.active
-        assert active is not None
+        self.checkpointed = 0
         if before is None:
             self.log.begin_epoch(self.leader_epoch)
             self.log.disk.replace(self.log.directory / "topic-id", self.topic_id.hex().encode(), durable=False)
@@ -208,9 +216,12 @@ class Partition:
         if flush is Flush.COMMIT:
             self._commit()
             return
+        before = self.high_watermark
         self._advance(self.log.end)
-        if flush is Flush.INTERVAL and not self._flush_timer:
-            self._flush_timer = 1
+        if flush is Flush.INTERVAL:
+            self._unsynced_messages += self.high_watermark - before
+            if self._unsynced_messages >= self.settings.flush_messages:
+                self._flush()
 
     def _write_failed(self, error: OSError) -> None:
         """Nothing of the turn is in the log; it may go on when the disk can."""
@@ -246,11 +257,23 @@ class Partition:
             self._sync_again = False
             self._commit()
 
-    def flush_interval(self) -> None:
-        """Under `flush=interval`: sync what was written since the last time."""
-        if self._flush_timer and not self._syncing:
-            self._flush_timer = 0
-            self._commit()
+    def flush_if_due(self, now_ms: int) -> None:
+        """Under `flush=interval`, called now and then: syncs what was written since the last time."""
+        if self._unsynced_messages and now_ms - self._flushed_ms >= self.settings.flush_ms:
+            self._flushed_ms = now_ms
+            self._flush()
+
+    def _flush(self) -> None:
+        self._unsynced_messages = 0
+        self._commit()
+
+    def begin_at(self, offset: int, now_ms: int) -> list[Segment]:
+        """Drops whole segments below the offset; the caller removes their files."""
+        dropped = self.log.delete_before(offset, now_ms)
+        if self.high_watermark == self.log.end_offset:
+            self.committed = self.log.end
+        self.retired = [segment for segment in self.retired if segment not in dropped]
+        return dropped
 
     def stop(self, error: OSError) -> None:
         """A sync failed: nothing more is acknowledged or accepted until the broker restarts and reads the disk."""

@@ -29,6 +29,8 @@ log = logging.getLogger("penstock.partitions")
 TOPIC_ID_FILE = "topic-id"
 DELETED = ".deleted"
 STRAY = ".stray"
+NEVER = 2**63 - 1  # how Kafka writes it
+FLUSH_INTERVAL_MS = 1000  # of `flush=interval` where nothing else is said
 
 
 class Partitions:
@@ -68,8 +70,7 @@ class Partitions:
     def _recover(self, topic: TopicState, index: int) -> None:
         name = folder_name(topic.name, index)
         directory = self.data_dir / name
-        held = self.disk.read(directory / TOPIC_ID_FILE)
-        if held is None or held.decode("ascii", "replace").strip() != topic.topic_id.hex():
+        if self._topic_id(name) != topic.topic_id.hex():
             return
         began = time.monotonic()
         result = recovery.recover(self.disk, directory, self._log_settings(topic), time.time_ns() // 1_000_000)
@@ -80,6 +81,10 @@ class Partitions:
             result.bytes_read, result.bytes_cut, result.damaged, (time.monotonic() - began) * 1000,
         )  # fmt: skip
 
+    def _topic_id(self, folder: str) -> str | None:
+        held = self.disk.read(self.data_dir / folder / TOPIC_ID_FILE)
+        return None if held is None else held.decode("ascii", "replace").strip()
+
     def _set_strays_aside(self) -> None:
         known = {
             folder_name(topic.name, index): topic.topic_id.hex()
@@ -87,10 +92,12 @@ class Partitions:
             for index in range(len(topic.partitions))
         }
         for name in self.disk.names(self.data_dir):
-            held = self.disk.read(self.data_dir / name / TOPIC_ID_FILE) if "." + name.rpartition(".")[2] != STRAY else None
-            if held is None or known.get(name) == held.decode("ascii", "replace").strip():
+            if name.endswith(STRAY) or (name in known and self._topic_id(name) == known[name]):
                 continue
-            aside = f"{held.decode('ascii', 'replace').strip()[:32]}-{name.rpartition('-')[2]}{STRAY}"
+            held = self._topic_id(name)
+            if held is None:
+                continue  # not a partition's folder
+            aside = f"{held[:32]}-{name.rpartition('-')[2]}{STRAY}"
             self.disk.rename(self.data_dir / name, self.data_dir / aside)
             log.error("set aside folder=%s as=%s: it belongs to no topic of this cluster", name, aside)
 
@@ -118,7 +125,7 @@ class Partitions:
             store = Log(self.disk, directory, settings, [], 0, 0)
         partition = Partition(
             name, topic.topic_id, index, store, self._partition_settings(topic),
-            topic.partitions[index].leader_epoch, self._turn, self._committer,
+            topic.partitions[index].leader_epoch, self._turn, self._committer, topic.internal,
         )  # fmt: skip
         self._open[(name, index)] = partition
         return partition
@@ -156,11 +163,14 @@ class Partitions:
         compression = {"producer": None, "uncompressed": 0}.get(codec, -1)
         if compression == -1:
             compression = int(Compression[codec.upper()])
+        flush = Flush(value["flush"])
+        if flush is Flush.OS and min(value["flush.ms"], value["flush.messages"]) < NEVER:
+            flush = Flush.INTERVAL  # Kafka's own settings ask for it
         return PartitionSettings(
-            flush=Flush(value["flush"]),
-            flush_ms=value["flush.ms"],
+            flush=flush,
+            flush_ms=value["flush.ms"] if value["flush.ms"] < NEVER else FLUSH_INTERVAL_MS,
             flush_messages=value["flush.messages"],
-            max_message_bytes=value["max.message.bytes"],
+            max_message_bytes=NEVER if topic.internal else value["max.message.bytes"],
             log_append_time=value["message.timestamp.type"] == "LogAppendTime",
             timestamp_before_max_ms=value["message.timestamp.before.max.ms"],
             timestamp_after_max_ms=value["message.timestamp.after.max.ms"],
@@ -170,6 +180,11 @@ class Partitions:
             validate_records=value["record.validation"] == "full",
             min_insync_replicas=value["min.insync.replicas"],
         )
+
+    def settings_changed(self) -> None:
+        """The broker's defaults changed: open partitions follow."""
+        for topic in self._image.topics.values():
+            self.topic_changed(topic, topic)
 
     # ---- what the controller tells
 
@@ -202,7 +217,12 @@ class Partitions:
             except FileNotFoundError:
                 pass
         if doomed:
-            asyncio.get_running_loop().run_in_executor(None, self._remove, doomed)
+            # Readers that hold a range of a file may finish; what is left at a stop goes at the next start.
+            delay_s = self._effective(topic)["file.delete.delay.ms"] / 1000
+            asyncio.get_running_loop().call_later(delay_s, self._remove_later, doomed)
+
+    def _remove_later(self, directories: list[Path]) -> None:
+        asyncio.get_running_loop().run_in_executor(None, self._remove, directories)
 
     def _remove(self, directories: list[Path]) -> None:
         for directory in directories:

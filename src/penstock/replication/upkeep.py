@@ -25,6 +25,11 @@ SEAL_EVERY_S = 1.0
 CHECKPOINT_EVERY_S = 60.0
 
 
+def _seal_all(segments: list[Segment]) -> None:
+    for segment in segments:
+        seal(segment)
+
+
 class Upkeep:
     def __init__(
         self, partitions: Partitions, settings: BrokerSettings, worker: Worker, now_ms: Callable[[], int]
@@ -70,24 +75,21 @@ class Upkeep:
                 partition.flush_if_due(now_ms)
             if partition.retired:
                 segments, partition.retired = partition.retired, []
-                await self._in_thread(self._seal, partition, segments)
-
-    def _seal(self, partition: Partition, segments: list[Segment]) -> None:
-        for segment in segments:
-            try:
-                seal(segment)
-            except OSError as error:
-                partition.fail_threadsafe(error)
+                try:
+                    await self._in_thread(_seal_all, segments)
+                except OSError as error:
+                    partition.stop(error)
 
     async def _checkpoint(self) -> None:
         """The index of a growing segment, so that recovery need not read what is known to be on the device."""
         for partition in self._partitions.opened():
-            active = partition.log.active
-            if partition.settings.flush is Flush.COMMIT and active is not None and partition.committed.segment is active:
-                if partition.checkpointed < partition.committed.position:
-                    partition.checkpointed = partition.committed.position
-                    await self._in_thread(active.save_index, partition.committed.position)
             partition.log.expire_producers(self._now_ms())
+            segment, position = partition.committed.segment, partition.committed.position
+            if partition.settings.flush is not Flush.COMMIT or segment is None or segment is not partition.log.active:
+                continue
+            if partition.checkpointed < position:
+                partition.checkpointed = position
+                await self._in_thread(segment.save_index, position)
 
     # ---- what grows old
 
@@ -107,13 +109,10 @@ class Upkeep:
         await self._delete_before(partition, offset)
 
     async def _delete_before(self, partition: Partition, offset: int) -> None:
-        segments = partition.delete_before(offset, self._now_ms())
+        segments = partition.begin_at(offset, self._now_ms())
         if segments:
             delay_s = partition.log.settings.file_delete_delay_ms / 1000
-            asyncio.get_running_loop().call_later(delay_s, self._remove, segments)
-
-    def _remove(self, segments: list[Segment]) -> None:
-        self._thread.submit(lambda: [segment.remove() for segment in segments])
+            asyncio.get_running_loop().call_later(delay_s, self._thread.submit, partition.log.discard, segments)
 
     async def _compact(self) -> None:
         if not self._settings.get("log.cleaner.enable"):

@@ -8,7 +8,6 @@ from typing import Generic, TypeVar
 
 from penstock.protocol.schema import Message
 
-
 M = TypeVar("M", bound=Message)
 
 

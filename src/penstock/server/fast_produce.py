@@ -25,7 +25,7 @@ from penstock.protocol.messages.produce import (
 from penstock.replication.partition import Partition
 from penstock.server.context import Context
 from penstock.server.handlers.produce import ACKS_ALL, fail, storage_error
-from penstock.transport.connection import UNSENT_MAX, Connection
+from penstock.transport.connection import Connection
 from penstock.transport.turn import Turn
 
 FIRST_VERSION = 8  # from here on the answer's variable part is laid out as below
@@ -58,9 +58,7 @@ class Route:
             index=partition.index, error_code=0, base_offset=base_offset, log_append_time_ms=append_time_ms,
             log_start_offset=log_start_offset,
         )  # fmt: skip
-        topic = TopicProduceResponse(
-            name=partition.topic, topic_id=partition.topic_id, partition_responses=[answer]
-        )
+        topic = TopicProduceResponse(name=partition.topic, topic_id=partition.topic_id, partition_responses=[answer])
         return ProduceResponse(responses=[topic])
 
     def failure(self, correlation_id: int, error: ApiError) -> bytes:
@@ -70,8 +68,10 @@ class Route:
 
 
 class ProduceMemo:
-    __slots__ = ("_acks", "_context", "_flexible", "_generation", "_image", "_lane", "_prefix", "_read", "_records_at", "_routes",
-                 "_topic", "_turn", "_version")  # fmt: skip
+    __slots__ = (
+        "_acks", "_context", "_flexible", "_generation", "_image", "_lane", "_prefix", "_read", "_records_at",
+        "_routes", "_topic", "_turn", "_version",
+    )  # fmt: skip
 
     def __init__(self, lane: ProduceLane, version: int, prefix: bytes, topic: str, acks: int) -> None:
         self._lane = lane
@@ -94,11 +94,7 @@ class ProduceMemo:
         if at > stop:
             return False
         key_and_version, correlation_id, prefix, index, byte, byte_2, byte_3 = self._read(data, start + 4)
-        if (
-            prefix != self._prefix
-            or key_and_version != self._version
-            or self._generation != self._image.generation
-        ):
+        if prefix != self._prefix or key_and_version != self._version or self._generation != self._image.generation:
             return False
         slots = connection.slots
         if slots and (not slots[-1].shared or connection.congested):
@@ -145,7 +141,9 @@ class ProduceMemo:
 
     def _route(self, index: int) -> Route | None:
         partition = self._context.partitions.get(self._topic, index)
-        if partition is None or partition.settings.needs_worker or partition.settings.min_insync_replicas > 1:
+        if partition is None or partition.internal:
+            return None
+        if partition.settings.needs_worker or partition.settings.min_insync_replicas > 1:
             return None
         route = self._routes[index] = Route(partition, self._version)
         return route
@@ -195,11 +193,10 @@ class ProduceLane:
             if type(appended) is ApiError:
                 connection.send(route.failure(correlation_id, appended))
             elif partition.failures == failures:
+                base_offset, _, append_time_ms = appended
+                start = partition.log.start_offset
                 connection.send(
-                    route.pack(
-                        route.size, correlation_id, route.head, appended[0], appended[2], partition.log.start_offset,
-                        route.tail,
-                    )  # fmt: skip
+                    route.pack(route.size, correlation_id, route.head, base_offset, append_time_ms, start, route.tail)
                 )
             else:
                 connection.send(route.failure(correlation_id, storage_error(partition)))

@@ -43,7 +43,7 @@ class Router:
 
     def dispatch(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
         slots = connection.slots
-        if slots and (not slots[-1].shared or connection.congested) or connection.unsent > UNSENT_MAX:
+        if (slots and (not slots[-1].shared or connection.congested)) or connection.unsent > UNSENT_MAX:
             return False
         try:
             return self._ordinary(connection, view[start:stop])
@@ -66,10 +66,8 @@ class Router:
         route = HANDLERS.get(header.api_key)
         if route is None or header.api_version not in route.request.versions:
             return self._unsupported(connection, header)
-        request = decode(route.request, frame, header.api_version, 4 + header.body_position)
-        call = Call(
-            request, header.api_version, header.client_id, connection.host, connection.listener, connection
-        )
+        request: Any = decode(route.request, frame, header.api_version, 4 + header.body_position)
+        call = Call(request, header.api_version, header.client_id, connection.host, connection.listener, connection)
         self._answer(connection, header, request, self._call(route, call))
         if header.api_key == PRODUCE:
             self._produce.remember(connection, request, header.api_version, frame, 4 + header.body_position)

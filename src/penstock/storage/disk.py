@@ -76,7 +76,7 @@ class Disk:
     def read(self, path: Path) -> bytes | None:
         try:
             return path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def replace(self, path: Path, data: bytes, *, durable: bool = True) -> None:

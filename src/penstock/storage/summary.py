@@ -6,9 +6,9 @@
     for each log:      | length of the folder's name u16 | name | start i64 | end i64 | snapshot i64 | segments u32 |
     for each segment:  | base i64 | size i64 | created i64 | first timestamp i64 | largest i64 | its batch i64 |
 
-`snapshot` is where the log's producers were saved, -1 if there are none, -2 if the folder must be searched. The file is taken away, durably, as soon as it
-was read: a crash later on must not be taken for a clean stop. What it says holds because everything it speaks of was
-synced before it was written.
+`snapshot` is where the log's producers were saved; -1 if it has none, -2 if the folder must be searched. The file is
+taken away, durably, as soon as it was read: a crash later on must not be taken for a clean stop. What it says holds
+because everything it speaks of was synced before it was written.
 """
 
 from __future__ import annotations

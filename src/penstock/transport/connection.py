@@ -431,4 +431,3 @@ def _joined(parts: list[Any]) -> list[Any]:
     if run:
         out.append(memoryview(run[0] if len(run) == 1 else b"".join(run)))
     return out
-

@@ -52,7 +52,8 @@ class Listener:
         self._socket = sock
         self._loop.add_reader(sock.fileno(), self._accept)
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
-        return sock.getsockname()[:2]
+        bound = sock.getsockname()
+        return str(bound[0]), int(bound[1])
 
     def _accept(self) -> None:
         assert self._socket is not None

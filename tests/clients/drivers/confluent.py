@@ -35,9 +35,7 @@ class ConfluentProducer:
             more["timestamp"] = message.timestamp_ms
         headers = list(message.headers) or None
         try:
-            self._producer.produce(
-                topic, message.value, message.key, headers=headers, on_delivery=delivered, **more
-            )
+            self._producer.produce(topic, message.value, message.key, headers=headers, on_delivery=delivered, **more)
         except KafkaException as error:
             raise Refused(error.args[0].code(), error) from error
 

@@ -108,9 +108,7 @@ class _Fetch:
         data.high_watermark = data.last_stable_offset = partition.high_watermark
         data.log_start_offset = store.start_offset
         if partition.error is not None:
-            raise ApiError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.deleted else ErrorCode.KAFKA_STORAGE_ERROR
-            )
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.deleted else ErrorCode.KAFKA_STORAGE_ERROR)
         if asked.last_fetched_epoch >= 0:
             epoch, end = store.epochs.end_offset(asked.last_fetched_epoch, store.end_offset)
             if epoch < asked.last_fetched_epoch or end < offset:

@@ -11,4 +11,9 @@ from penstock.server.group_calls import ask
 
 def handle(context: Context, call: Call[JoinGroupRequest]) -> Deferred[JoinGroupResponse]:
     request = call.request
-    return ask(context, call, request.group_id, lambda ticket: commands.Join(ticket, request, call.version, call.client_id or "", call.client_host))
+    return ask(
+        context,
+        call,
+        request.group_id,
+        lambda ticket: commands.Join(ticket, request, call.version, call.client_id or "", call.client_host),
+    )

@@ -21,9 +21,7 @@ from penstock.server.group_calls import ask
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-def handle(
-    context: Context, call: Call[OffsetCommitRequest]
-) -> Deferred[OffsetCommitResponse] | OffsetCommitResponse:
+def handle(context: Context, call: Call[OffsetCommitRequest]) -> Deferred[OffsetCommitResponse] | OffsetCommitResponse:
     """Topics that do not exist are refused here; the machine sees names only."""
     request = call.request
     with_ids = call.version >= FIRST_VERSION_WITH_TOPIC_IDS

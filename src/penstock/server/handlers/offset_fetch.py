@@ -29,7 +29,9 @@ async def handle(context: Context, call: Call[OffsetFetchRequest]) -> OffsetFetc
     if call.version < FIRST_VERSION_WITH_GROUPS:
         topics = None
         if request.topics is not None:
-            topics = [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
+            topics = [
+                OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics
+            ]
         asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
         return _single(await _fetch(context, call, asked), call.version)
     groups = await asyncio.gather(*(_fetch(context, call, group) for group in request.groups))

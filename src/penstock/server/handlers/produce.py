@@ -24,7 +24,9 @@ ACKS_ALL = -1
 DECOMPRESSED_MAX = 64 * 1024 * 1024
 
 
-def handle(context: Context, call: Call[ProduceRequest]) -> Deferred[ProduceResponse] | Awaitable[ProduceResponse] | ProduceResponse:
+def handle(
+    context: Context, call: Call[ProduceRequest]
+) -> Deferred[ProduceResponse] | Awaitable[ProduceResponse] | ProduceResponse:
     request = call.request
     if request.transactional_id is not None:
         raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served yet")
@@ -81,9 +83,9 @@ class _Produce:
 
     def _append(self, partition: Partition | None, batch: memoryview, answer: PartitionProduceResponse) -> None:
         if partition is None:
-            raise ApiError(
-                ErrorCode.UNKNOWN_TOPIC_ID if self.version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if self.version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition.internal:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker alone")
         if self.request.acks == ACKS_ALL and partition.settings.min_insync_replicas > 1:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
         answer.base_offset, next_offset, answer.log_append_time_ms = partition.append(batch, self.context.now_ms())

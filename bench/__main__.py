@@ -1,0 +1,150 @@
+"""`make bench`: measures Penstock, beside Apache Kafka where there is Java and Maven, and writes bench/out/."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench import cells, jars, report, scale, startup
+from bench.loader import LoadFailed, binary
+from bench.peers import BrokerFailed, Peer, kafka, penstock
+from bench.results import KAFKA, KAFKA_DURABLE, OURS, OURS_DURABLE, Results
+
+OUT = Path(__file__).with_name("out")
+ALONE = ("startup", "partitions", "log", "crash", "idle", "compaction")
+EPILOG = f"""\
+cells: {", ".join(cell.name for cell in cells.CELLS)}
+alone: {", ".join(ALONE)}
+
+examples:
+  make bench
+  make bench ARGS="--quick"
+  make bench ARGS="--cells single,end-to-end --rounds 5"
+  make bench ARGS="--cells startup,partitions --no-kafka"
+"""
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="make bench", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cells", default="all", help="beginnings of names, with commas between (default: all)")
+    parser.add_argument("--rounds", type=int, help="a figure is the median of so many (default: 3, quick: 1)")
+    parser.add_argument("--seconds", type=float, help="how long a load lasts (default: 1.5, quick: 0.6)")
+    parser.add_argument("--acks", type=int, default=-1, choices=(-1, 0, 1), help="default: -1, which is all")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="a look, in less than four minutes")
+    size.add_argument("--full", action="store_true", help="a log of 50 GB instead of 8; longer rounds")
+    parser.add_argument("--no-kafka", action="store_true", help="Penstock only")
+    parser.add_argument("--json", action="store_true", help="print results.json at the end instead of a table")
+    parser.add_argument("--work", type=Path, help="where data goes while it runs (default: in the cache folder)")
+    options = parser.parse_args(arguments)
+    options.seconds = options.seconds or (0.6 if options.quick else 3.0 if options.full else 1.5)
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    return options
+
+
+def wants(options: argparse.Namespace, name: str) -> bool:
+    chosen = options.cells.split(",")
+    return "all" in chosen or any(name.startswith(beginning) for beginning in chosen if beginning)
+
+
+# ---- beside Kafka
+
+
+def compare(options: argparse.Namespace, work: Path, results: Results) -> None:
+    chosen = cells.choose(options.cells)
+    if not chosen:
+        return
+    with contextlib.ExitStack() as stack:
+        peers: dict[str, Peer] = {
+            OURS: stack.enter_context(penstock(work / OURS, OURS, flush="os")),
+            OURS_DURABLE: stack.enter_context(penstock(work / OURS_DURABLE, OURS_DURABLE)),
+        }
+        if not options.no_kafka:
+            try:
+                peers[KAFKA] = stack.enter_context(kafka(work / KAFKA, KAFKA))
+                durable = kafka(work / KAFKA_DURABLE, KAFKA_DURABLE, log_flush_interval_messages=1)
+                peers[KAFKA_DURABLE] = stack.enter_context(durable)
+            except jars.NoKafka as missing:
+                results.failures.append(f"Kafka: {missing}")
+                print(f"  without Kafka: {missing}", flush=True)
+        contest = cells.Contest(peers, options.seconds, options.acks)
+        results.comparisons = contest.play(chosen, options.rounds)
+        results.failures += contest.failures
+
+
+# ---- alone
+
+
+def alone(options: argparse.Namespace, work: Path, results: Results) -> None:
+    seconds = min(options.seconds, 2.0)
+    if wants(options, "startup"):
+        results.attempt("start", startup.on_an_empty_folder(work))
+    if wants(options, "startup") or wants(options, "partitions"):
+        many_partitions(options, work, results, seconds)
+    if wants(options, "log"):
+        small_gb, large_gb = (0.5, 2) if options.quick else (1, 50 if options.full else 8)
+        results.attempt("log size", scale.over_log_size(work, small_gb, large_gb, seconds))
+    if wants(options, "crash"):
+        for flush in ("commit", "os"):
+            log_gb = 0.25 if options.quick else 1
+            results.attempt(f"kill -9, flush={flush}", scale.after_a_crash(work, log_gb, flush))
+    if wants(options, "idle"):
+        results.attempt("idle connections", scale.with_idle_connections(work, 5_000, seconds))
+    if wants(options, "compaction"):
+        results.attempt("compaction", scale.during_compaction(work, 0.4 if options.quick else 1, seconds))
+
+
+def many_partitions(options: argparse.Namespace, work: Path, results: Results, seconds: float) -> None:
+    for layout in startup.layouts(10_000):
+        try:
+            with startup.many_partitions(work, layout) as (peer, measures):
+                results.attempt(layout.title, measures)
+                if layout.topics == 1 and wants(options, "partitions"):
+                    costs = scale.over_partitions(work, peer, layout.options(), layout.total, seconds)
+                    results.attempt("cost over partitions", costs)
+        except (BrokerFailed, LoadFailed, OSError) as failure:
+            results.fail(layout.title, failure)
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    began = time.monotonic()
+    work = Path(tempfile.mkdtemp(prefix="run-", dir=options.work or jars.cache()))
+    results = Results(
+        settings={
+            "rounds": options.rounds,
+            "seconds a load": options.seconds,
+            "acks": options.acks,
+            "quick": options.quick,
+        }
+    )
+    try:
+        binary()
+        print("measuring; the machine should have nothing else to do", flush=True)
+        compare(options, work, results)
+        alone(options, work, results)
+    except (BrokerFailed, LoadFailed) as failure:
+        print(f"bench: {failure}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    written = report.write(results, OUT)
+    print(
+        json.dumps(report.as_json(results), indent=1, ensure_ascii=False) if options.json else report.as_text(results)
+    )
+    missed = results.missed()
+    print(f"{len(missed)} missed: {'; '.join(missed)}" if missed else "every goal is reached", file=sys.stderr)
+    print(f"{time.monotonic() - began:.0f} s; written: {', '.join(map(str, written))}", file=sys.stderr)
+    return 1 if results.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
