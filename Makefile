@@ -33,13 +33,13 @@ test: $(DEVELOPED) ## check style, types and layers, and run the tests
 check: test ## do what CI does
 
 bench: $(DEVELOPED) ## measure this broker, beside Apache Kafka where there is Java and Maven
-	$(PYTHON) bench/run
+	$(PYTHON) -m bench $(ARGS)
 
 interop: $(DEVELOPED) ## run other people's clients and tools against this broker
-	$(PYTHON) interop/run
+	$(PYTHON) interop/run $(ARGS)
 
 fuzz: $(DEVELOPED) ## send it garbage for as long as you like
-	$(PYTHON) tests/fuzz/run
+	$(PYTHON) tests/fuzz/run $(ARGS)
 
 clean: ## forget what was installed; data stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -105,11 +106,10 @@ def alone(options: argparse.Namespace, work: Path, results: Results) -> None:
 def many_partitions(options: argparse.Namespace, work: Path, results: Results, seconds: float) -> None:
     for layout in startup.layouts(10_000):
         try:
-            with startup.many_partitions(work, layout) as (peer, measures):
+            with startup.many_partitions(work, layout) as (folder, measures):
                 results.attempt(layout.title, measures)
                 if layout.topics == 1 and wants(options, "partitions"):
-                    costs = scale.over_partitions(work, peer, layout.options(), layout.total, seconds)
-                    results.attempt("cost over partitions", costs)
+                    results.attempt("cost over partitions", scale.over_partitions(work, folder, layout, seconds))
         except (BrokerFailed, LoadFailed, OSError) as failure:
             results.fail(layout.title, failure)
 
@@ -141,8 +141,11 @@ def main(arguments: list[str]) -> int:
         json.dumps(report.as_json(results), indent=1, ensure_ascii=False) if options.json else report.as_text(results)
     )
     missed = results.missed()
-    print(f"{len(missed)} missed: {'; '.join(missed)}" if missed else "every goal is reached", file=sys.stderr)
-    print(f"{time.monotonic() - began:.0f} s; written: {', '.join(map(str, written))}", file=sys.stderr)
+    print(f"{len(missed)} missed: {'; '.join(missed)}" if missed else "no goal was missed", file=sys.stderr)
+    print(
+        f"{time.monotonic() - began:.0f} s; written: {', '.join(os.path.relpath(path) for path in written)}",
+        file=sys.stderr,
+    )
     return 1 if results.failures else 0
 
 

@@ -18,12 +18,13 @@ from confluent_kafka.admin._resource import ResourceType
 from bench.loader import LoadFailed, idle_connections, load
 from bench.peers import Peer, penstock
 from bench.results import Measure
-from bench.startup import until_readable
+from bench.startup import TOPIC, Layout, until_readable, write_to_each
 
 FLAT = 1.25  # how much more a request may cost and still be called the same
 COMPACTION_LIMIT = 2.0
 ROUNDS = 3
 GIGABYTE = 10**9
+SMALL_BATCH = 16_384
 CONFIG_TIMEOUT_S = 30
 
 
@@ -34,35 +35,44 @@ def _cost_us(peer: Peer, mode: str, seconds: float, **options: object) -> float:
     return (peer.cpu_s() - before) / figures["requests"] * 1e6
 
 
-def _costs(peer: Peer, seconds: float, **options: object) -> tuple[float, float]:
+def _costs(peer: Peer, seconds: float, fetch_bytes: int, **options: object) -> tuple[float, float]:
     """Of a single message, and of a fetch, anywhere in what `options` name."""
     produce = _cost_us(peer, "produce", seconds, anywhere=1, **options)
-    fetch = _cost_us(peer, "fetch", seconds, anywhere=1, fetch_bytes=16_384, **options)
+    fetch = _cost_us(peer, "fetch", seconds, anywhere=1, fetch_bytes=fetch_bytes, **options)
     return produce, fetch
 
 
 def _growth(
-    name: str, title: str, small: list[tuple[float, float]], large: list[tuple[float, float]]
+    name: str,
+    title: str,
+    small: list[tuple[float, float]],
+    large: list[tuple[float, float]],
+    limit: float | None = FLAT,
 ) -> Iterator[Measure]:
     for index, what in enumerate(("produce", "fetch")):
-        before, after = (statistics.median(round_[index] for round_ in rounds) for rounds in (small, large))
+        before, after = (statistics.median(costs[index] for costs in rounds) for rounds in (small, large))
         note = f"{before:.1f} → {after:.1f} µs of processor time a request"
-        yield Measure(f"{name}-{what}", f"cost of a {what} request, {title}", after / before, "×", FLAT, note)
+        yield Measure(f"{name}-{what}", f"cost of a {what} request, {title}", after / before, "×", limit, note)
 
 
-def over_partitions(work: Path, peer: Peer, many: dict[str, object], total: int, seconds: float) -> Iterator[Measure]:
-    """`peer` has many partitions; a fresh broker beside it has one."""
-    with penstock(work / "one-partition") as small:
-        small.create_topics(["one"], 1)
-        one: dict[str, object] = {"topic": "one"}
-        load("produce", small.port, requests_max=1, **one)
-        _costs(small, seconds / 2, **one)
-        _costs(peer, seconds / 2, **many)
-        few, lots = [], []
-        for _ in range(ROUNDS):
-            few.append(_costs(small, seconds, **one))
-            lots.append(_costs(peer, seconds, **many))
-        yield from _growth("partitions", f"1 → {total:,} partitions", few, lots)
+def over_partitions(work: Path, folder: Path, layout: Layout, seconds: float) -> Iterator[Measure]:
+    """A broker on `folder`, which holds many partitions, and a fresh one with one: the same requests by turns.
+
+    Spread over all partitions they cost more, whatever the broker does: each touches other files and other memory.
+    """
+    fetch_bytes = 1  # one batch, wherever it is
+    with penstock(work / "one-partition", flush="os") as small, penstock(folder, keep=True, flush="os") as large:
+        small.create_topics([TOPIC], 1)
+        load("produce", small.port, topic=TOPIC, requests_max=1)
+        write_to_each(large, layout)  # an opened log is what is compared, not the opening
+        alone, among, spread = [], [], []
+        for _ in range(ROUNDS + 1):
+            alone.append(_costs(small, seconds, fetch_bytes, topic=TOPIC))
+            among.append(_costs(large, seconds, fetch_bytes, topic=TOPIC))
+            spread.append(_costs(large, seconds, fetch_bytes, **layout.options()))
+        title = f"1 → {layout.total:,} partitions"
+        yield from _growth("partitions", title, alone[1:], among[1:])
+        yield from _growth("partitions-spread", f"{title}, spread over all", alone[1:], spread[1:], None)
 
 
 def over_log_size(work: Path, small_gb: float, large_gb: float, seconds: float) -> Iterator[Measure]:
@@ -77,11 +87,11 @@ def over_log_size(work: Path, small_gb: float, large_gb: float, seconds: float) 
             rounds = []
             filled_gb = 0.0
             for size_gb in (small_gb, large_gb):
-                fill = {"batch_bytes": 16_384, "in_flight": 5, "bytes_max": (size_gb - filled_gb) * GIGABYTE}
+                fill = {"batch_bytes": SMALL_BATCH, "in_flight": 5, "bytes_max": (size_gb - filled_gb) * GIGABYTE}
                 load("produce", peer.port, topic="log", seconds=20 + 30 * size_gb, **fill)
                 filled_gb = size_gb
-                _costs(peer, seconds / 2, topic="log")
-                rounds.append([_costs(peer, seconds, topic="log") for _ in range(ROUNDS)])
+                _costs(peer, seconds / 2, SMALL_BATCH, topic="log")
+                rounds.append([_costs(peer, seconds, SMALL_BATCH, topic="log") for _ in range(ROUNDS)])
             yield from _growth("log", f"{small_gb:g} → {large_gb:g} GB of log", rounds[0], rounds[1])
             peer.stop()
         with penstock(folder) as peer:
@@ -97,7 +107,7 @@ def after_a_crash(work: Path, log_gb: float, flush: str) -> Iterator[Measure]:
     try:
         with penstock(folder, keep=True, flush=flush) as peer:
             peer.create_topics(["log"], 1)
-            fill = {"batch_bytes": 16_384, "in_flight": 5, "bytes_max": log_gb * GIGABYTE}
+            fill = {"batch_bytes": SMALL_BATCH, "in_flight": 5, "bytes_max": log_gb * GIGABYTE}
             acknowledged = int(load("produce", peer.port, topic="log", seconds=60, **fill)["records"])
             peer.kill()
         with penstock(folder, flush=flush) as peer:

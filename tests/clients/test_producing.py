@@ -7,14 +7,16 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from penstock.protocol.compression import Compression
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.record_batch import TimestampType, read_batches, read_records
+from tests.brokers import BrokerProcess
 from tests.clients.conftest import Topics
 from tests.clients.drivers import CLIENTS, Client, Outgoing, Refused, read_all, send_all
 from tests.clients.steps import wait_until
-from tests.clients.wire import Wire
+from tests.clients.wire import Wire, batch_of
 
 ODD_MESSAGES = (
     Outgoing(b"plain"),
@@ -25,6 +27,15 @@ ODD_MESSAGES = (
     Outgoing("žluťoučký kůň".encode(), "ключ".encode(), (("hlavička", "頭".encode()),)),
     Outgoing(b"x" * 70_000, b"large"),
 )
+
+PATIENCE = {  # how each client is told to give up on a topic within two seconds
+    "confluent": {"message.timeout.ms": 2000},
+    "kafka-python": {"max_block_ms": 2000},
+    "aiokafka": {"request_timeout_ms": 2000},
+}
+
+
+INVALID_RECORD_IN_AIOKAFKA = -1  # an error of which it does not know the name
 
 
 def contents(messages: object) -> list[tuple[object, ...]]:
@@ -220,7 +231,7 @@ def test_a_compacted_topic_refuses_messages_without_keys(client: Client, bootstr
     topic = new_topic(cleanup_policy="compact")
     with pytest.raises(Refused) as refusal:
         send_all(client, bootstrap, topic, [b"no key"])
-    assert refusal.value.code == ErrorCode.INVALID_RECORD
+    assert refusal.value.code == (INVALID_RECORD_IN_AIOKAFKA if client.name == "aiokafka" else ErrorCode.INVALID_RECORD)
     assert send_all(client, bootstrap, topic, [Outgoing(b"", b"keyed")])[0].offset == 0
 
 
@@ -272,8 +283,6 @@ def test_what_counts_is_the_size_as_compressed(bootstrap: str, new_topic: Topics
 
 
 def test_the_largest_batch_is_known_to_the_byte(new_topic: Topics, wire: Wire) -> None:
-    from tests.clients.wire import batch_of
-
     size = len(batch_of(bytes(1000)))
     topic = new_topic(max_message_bytes=size)
     assert wire.produce(topic, batch_of(bytes(1000))).error_code == ErrorCode.NONE
@@ -289,32 +298,22 @@ def test_producing_to_a_topic_that_does_not_exist_makes_it(
     assert [m.value for m in read_all(client, bootstrap, topic, 1)] == [b"first"]
 
 
-def test_topics_are_not_made_by_themselves_where_that_is_off(client: Client, new_broker: Callable[..., object]) -> None:
+def test_topics_are_not_made_by_themselves_where_that_is_off(
+    client: Client, new_broker: Callable[..., BrokerProcess]
+) -> None:
     broker = new_broker(auto_create_topics_enable="false")
-    patience = {
-        "confluent": {"message.timeout.ms": 2000},
-        "kafka-python": {"max_block_ms": 2000},
-        "aiokafka": {"request_timeout_ms": 2000},
-    }
     with pytest.raises(Exception) as refusal:
-        send_all(client, broker.bootstrap, "nowhere", [b"x"], **patience[client.name])
+        send_all(client, broker.bootstrap, "nowhere", [b"x"], **PATIENCE[client.name])
     if client.name == "confluent":
         assert isinstance(refusal.value, Refused)
         assert refusal.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    from confluent_kafka.admin import AdminClient
-
     topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).topics
     assert "nowhere" not in topics
 
 
 def test_a_name_that_no_topic_can_have_is_refused(client: Client, bootstrap: str) -> None:
-    patience = {
-        "confluent": {"message.timeout.ms": 2000},
-        "kafka-python": {"max_block_ms": 2000},
-        "aiokafka": {"request_timeout_ms": 2000},
-    }
     with pytest.raises(Exception):  # noqa: B017
-        send_all(client, bootstrap, "no/../such topic", [b"x"], **patience[client.name])
+        send_all(client, bootstrap, "no/../such topic", [b"x"], **PATIENCE[client.name])
 
 
 def test_two_producers_share_a_partition_without_losing_or_mixing_anything(bootstrap: str, new_topic: Topics) -> None:
@@ -333,10 +332,8 @@ def test_two_producers_share_a_partition_without_losing_or_mixing_anything(boots
 
 
 def test_new_partitions_are_used_by_a_producer_that_was_there_before(
-    bootstrap: str, new_topic: Topics, admin: object
+    bootstrap: str, new_topic: Topics, admin: AdminClient
 ) -> None:
-    from confluent_kafka.admin import NewPartitions
-
     topic = new_topic(partitions=1)
     producer = CLIENTS["confluent"].producer(bootstrap, **{"topic.metadata.refresh.interval.ms": 100})
     producer.send(topic, Outgoing(b"x"))
@@ -344,8 +341,8 @@ def test_new_partitions_are_used_by_a_producer_that_was_there_before(
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(20)
 
     def partition_2_is_used() -> bool:
-        producer.send(topic, Outgoing(b"x", partition=2))
         try:
+            producer.send(topic, Outgoing(b"x", partition=2))
             return producer.finish()[0].partition == 2
         except Refused:
             return False

@@ -99,8 +99,8 @@ class Broker:
             self.groups.load_all(len(topic.partitions))
         self._upkeep.start()
         self._listen()
-        gc.collect()
-        gc.freeze()  # what lives from here on lives to the end: the collector need not look at it again
+        gc.freeze()  # what lives by now lives to the end: the collector need not look at it
+        gc.enable()
 
     def _listen(self) -> None:
         host, port = host_and_port(self.settings.get("listen"))
@@ -126,6 +126,7 @@ class Broker:
             initial_rebalance_delay_ms=get("group.initial.rebalance.delay.ms"),
             group_max_size=get("group.max.size"),
             offset_metadata_max_bytes=get("offset.metadata.max.bytes"),
+            append_max_bytes=16 << 20,
             offsets_retention_ms=get("offsets.retention.minutes") * 60_000,
             offsets_retention_check_interval_ms=get("offsets.retention.check.interval.ms"),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from pathlib import Path
@@ -57,6 +58,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    gc.disable()  # nothing that is imported or built from here on is garbage; the broker enables it when it is up
     prepare_memory()
     settings = read_settings(args)
     from penstock.broker import logs

@@ -5,6 +5,7 @@ The rules, their order and the words in which they are refused are those of Kafk
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -141,7 +142,7 @@ def check_assignment(replicas: Sequence[int], replication_factor: int | None, im
     elif unknown := sorted(set(replicas) - image.brokers.keys()):
         reason = f"broker {unknown[0]}, but no such broker is registered."
     elif len(set(replicas)) != len(replicas):
-        twice = min(replica for replica in replicas if replicas.count(replica) > 1)
+        twice = min(replica for replica, count in Counter(replicas).items() if count > 1)
         reason = f"the broker {twice} more than once."
     elif replication_factor not in (None, len(replicas)):
         reason = (

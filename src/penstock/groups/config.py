@@ -19,6 +19,8 @@ class GroupConfig:
     # A member whose first JoinGroup is parked can't send heartbeats; it is given up after this long.
     new_member_join_timeout_ms: int = 5 * MINUTE_MS
 
+    member_metadata_max_bytes: int = 1 << 20  # held in memory as long as the member lives
+
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 10_080 * MINUTE_MS
     offsets_retention_check_interval_ms: int = 10 * MINUTE_MS

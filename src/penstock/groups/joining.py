@@ -46,7 +46,9 @@ def join(turn: Turn, command: Join) -> None:
 
 def _join_group(turn: Turn, command: Join, group: Group) -> None:
     request = command.request
-    if not _has_room(turn, command, group):
+    if sum(len(protocol.metadata) for protocol in request.protocols) > turn.config.member_metadata_max_bytes:
+        _refuse(turn, command, ErrorCode.INVALID_REQUEST)
+    elif not _has_room(turn, command, group):
         _turn_away(turn, command, group)
     elif not group.supports(request.protocol_type, (protocol.name for protocol in request.protocols)):
         _refuse(turn, command, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

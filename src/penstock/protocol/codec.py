@@ -10,8 +10,8 @@ import struct
 from typing import Any, TypeVar
 
 from penstock.protocol.reader import Reader, compile_reader
-from penstock.protocol.schema import Message
-from penstock.protocol.wire import ELEMENTS_MAX, DecodeError, part_size
+from penstock.protocol.schema import ELEMENTS_MAX, Message
+from penstock.protocol.wire import DecodeError, part_size
 from penstock.protocol.writer import Writer, compile_writer
 
 __all__ = [

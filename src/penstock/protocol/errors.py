@@ -145,6 +145,9 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+MESSAGE_MAX = 1000  # a message may quote what a client sent, and must still fit into a response
+
+
 class ApiError(Exception):
     """A request, or a part of it, that ends in an error code."""
 
@@ -153,7 +156,7 @@ class ApiError(Exception):
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)
         self.code = code
-        self.message = message
+        self.message = message if message is None else message[:MESSAGE_MAX]
 
     def __str__(self) -> str:
         return self.code.name if self.message is None else f"{self.code.name}: {self.message}"

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from penstock.protocol.apis import REQUESTS
 from penstock.protocol.codec import decode, encode_sized
 from penstock.protocol.messages.api_versions import ApiVersionsResponse
-from penstock.protocol.schema import Message
-from penstock.protocol.wire import ELEMENTS_MAX, DecodeError, skip_tags
+from penstock.protocol.schema import ELEMENTS_MAX, Message
+from penstock.protocol.wire import DecodeError, skip_tags
 
 M = TypeVar("M", bound=Message)
 

@@ -31,7 +31,7 @@ _NAMES: dict[str, Any] = {
 
 def compile_reader(cls: type[Message], version: int) -> Reader:
     out = Source("def read(b, p):", _NAMES)
-    out.add("end = len(b)", f"budget = {wire.ELEMENTS_MAX}")
+    out.add("end = len(b)", f"budget = {cls.elements_max}")
     _Compilation(out, version, version in cls.flexible).read_struct("o", cls, 0)
     out.add("return o")
     reader: Reader = out.compile("read")

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
+ELEMENTS_MAX = 100_000  # of one message: array elements and tagged fields together
 ZERO_UUID = bytes(16)
 
 
@@ -170,10 +171,15 @@ class Message(Struct):
     """
 
     api_key: ClassVar[int]
+    elements_max: ClassVar[int]
     versions: ClassVar[Versions]
     flexible: ClassVar[Versions]
 
-    def __init_subclass__(cls, *, versions: str, flexible: str | None, api_key: int = -1) -> None:
+    def __init_subclass__(
+        cls, *, versions: str, flexible: str | None, api_key: int = -1, elements_max: int = ELEMENTS_MAX
+    ) -> None:
+        """`elements_max` bounds the elements of one message, where handling one costs more than reading it."""
         cls.api_key = api_key
+        cls.elements_max = elements_max
         cls.versions = _parse(versions)
         cls.flexible = _parse(flexible)

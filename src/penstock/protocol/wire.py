@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import NoReturn
 
-ELEMENTS_MAX = 250_000  # of one message: array elements and tagged fields together
-
 
 class DecodeError(ValueError):
     """The bytes are not a message of this type and version."""
@@ -59,7 +57,7 @@ def skip_tags(view: memoryview, position: int, end: int, budget: int) -> tuple[i
 
 
 def too_many_elements() -> NoReturn:
-    raise DecodeError(f"more than {ELEMENTS_MAX} elements in one message")
+    raise DecodeError("too many elements in one message")
 
 
 def refuse_length(length: int, what: str) -> NoReturn:

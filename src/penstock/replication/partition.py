@@ -154,6 +154,8 @@ class Partition:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} has stopped: {self.error}")
         store = self.log
         if producer_id >= 0:
+            if sequence < 0 or epoch < 0:
+                raise ApiError(ErrorCode.INVALID_RECORD, f"producer {producer_id} sent sequence {sequence}")
             known = store.producers.check(producer_id, epoch, sequence, count)
             if known is not None:
                 return known.base_offset, known.last_offset + 1, -1

@@ -216,7 +216,9 @@ class ProduceLane:
 
     def _common_size(self, request: ProduceRequest, version: int) -> int | None:
         """How much of the body stands before the partition's index, if there is just one partition."""
-        if version < FIRST_VERSION or request.acks == 0 or len(request.topic_data) != 1:
+        if version < FIRST_VERSION or request.acks not in (ACKS_ALL, 1) or len(request.topic_data) != 1:
+            return None
+        if request.transactional_id is not None:
             return None
         data = request.topic_data[0].partition_data
         if len(data) != 1 or not data[0].records or not self._topic_name(request, version):

@@ -16,6 +16,7 @@ from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
+PARTITIONS_MAX = 10_000  # of a session; a fetch of more is answered without one
 
 Key = tuple[str, bytes, int]  # topic name or id, whichever the version uses, and partition
 
@@ -79,10 +80,15 @@ class FetchSessions:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         session.update(request)
+        if len(session.partitions) > PARTITIONS_MAX:
+            del self._sessions[session.session_id]
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return session, False
 
     def _create(self, request: FetchRequest) -> Session | None:
         if not request.topics or self._slots <= 0:
+            return None
+        if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_MAX:
             return None
         if len(self._sessions) >= self._slots:
             del self._sessions[next(iter(self._sessions))]

@@ -50,11 +50,11 @@ async def ask_each(
     make: Callable[[Ticket, tuple[str, ...]], Any],
     failed: Callable[[str, ErrorCode], Any],
 ) -> list[Any]:
-    """For requests that name several groups: one command per machine, the answers in the order of the names."""
+    """For requests that name several groups: one command per machine; an answer for each name, in their order."""
     by_partition: dict[int, list[str]] = {}
     answers: dict[str, Any] = {}
-    names = list(group_ids)
-    for group_id in dict.fromkeys(names):
+    names = list(dict.fromkeys(group_ids))
+    for group_id in names:
         try:
             by_partition.setdefault(partition_of(context, group_id), []).append(group_id)
         except ApiError as error:

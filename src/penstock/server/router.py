@@ -15,6 +15,7 @@ from penstock.protocol.codec import decode
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.framing import RequestHeader, read_request_header, response_frame
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.protocol.messages.produce import ProduceResponse
 from penstock.protocol.schema import Message
 from penstock.protocol.wire import DecodeError
 from penstock.server.context import Call, Context
@@ -93,9 +94,10 @@ class Router:
 
     def _answer(self, connection: Connection, header: RequestHeader, request: Message, reply: Any) -> None:
         if reply is None:
+            connection.close()
             return
         if isinstance(reply, Message):
-            parts = self._parts(header, request, reply)
+            parts = self._parts(connection, header, request, reply)
             if connection.slots:
                 connection.answer(connection.slot(shared=True), parts)
             elif parts:
@@ -104,7 +106,7 @@ class Router:
         slot = connection.slot(shared=header.api_key == PRODUCE and isinstance(reply, Deferred))
         if isinstance(reply, Deferred):
             slot.cancel = reply.cancel
-            reply.then(lambda message: connection.answer(slot, self._parts(header, request, message)))
+            reply.then(lambda message: self._deliver(connection, slot, header, request, message))
             return
         task = asyncio.ensure_future(self._finish(connection, slot, header, request, reply))
         self._tasks.add(task)
@@ -127,10 +129,24 @@ class Router:
         if message is None:
             connection.close()
             return
-        connection.answer(slot, self._parts(header, request, message))
+        self._deliver(connection, slot, header, request, message)
 
-    def _parts(self, header: RequestHeader, request: Message, message: Message) -> list[Any]:
-        if header.api_key == PRODUCE and request.acks == 0:  # type: ignore[attr-defined]
+    def _deliver(
+        self, connection: Connection, slot: Slot, header: RequestHeader, request: Message, message: Message
+    ) -> None:
+        """Raises nothing: others wait for the same event as this answer did."""
+        try:
+            parts = self._parts(connection, header, request, message)
+        except Exception:
+            log.exception("closed connection from=%s: the response failed", connection.host)
+            connection.close()
+            return
+        connection.answer(slot, parts)
+
+    def _parts(self, connection: Connection, header: RequestHeader, request: Message, message: Message) -> list[Any]:
+        if isinstance(message, ProduceResponse) and request.acks == 0:  # type: ignore[attr-defined]
+            if any(answer.error_code for topic in message.responses for answer in topic.partition_responses):
+                connection.close()  # as Kafka does: a producer that can't be told must at least look again
             return []
         return response_frame(message, header.api_version, header.correlation_id)
 

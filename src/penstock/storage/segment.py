@@ -99,6 +99,8 @@ class Segment:
 
     def sync(self) -> None:
         """In a thread: the data, and the names that lead to it if they are new."""
+        if self.sealed_to == self.size and self.name_is_durable:
+            return  # sealed before, or removed
         self.file.sync()
         if not self.name_is_durable:
             self.disk.sync_directory(self.directory)
@@ -230,6 +232,7 @@ class Segment:
 
     def remove(self, suffixes: tuple[str, ...] = ("log", "index", "snapshot", "aborted")) -> None:
         self.close()
+        self.sealed_to, self.name_is_durable = self.size, True
         for suffix in suffixes:
             self.disk.remove(self.path(suffix))
 

@@ -96,8 +96,8 @@ class _Crew:
 
     @classmethod
     async def start(cls) -> _Crew:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        arguments = ("-m", "penstock.storage.worker_process")
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        arguments = ("-P", "-m", "penstock.storage.worker_process")
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, *arguments, stdin=PIPE, stdout=PIPE, env=environment
@@ -128,11 +128,11 @@ class _Crew:
                 job = self._jobs.get(number)
                 if job is not None and not job.done():
                     job.set_result(result) if succeeded else job.set_exception(result)
-        except (asyncio.IncompleteReadError, ConnectionResetError):
-            pass
+        except Exception:
+            pass  # the process has ended, or answers with what nobody understands: then it must end
         finally:
             self.is_alive = False
-            self._input.close()
+            self._input.close()  # without input it ends
             code = await self._process.wait()
             for job in self._jobs.values():
                 if not job.done():

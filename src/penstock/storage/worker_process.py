@@ -2,10 +2,11 @@
 
 Both ways a message is
 
-    | number of the job u64 | length u64 | pickle: (function, arguments) one way, (succeeded, result or error) the other |
+    | number of the job u64 | length u64 | pickle |
 
-When the input ends, the broker is gone or has no more work: the process ends at once, whatever it was doing. Jobs run in
-a few threads: a short one behind a compaction shares the processor with it and does not wait for its end.
+of (function, arguments) on the way in and of (succeeded, result or error) on the way out. When the input ends, the
+broker is gone or has no more work: the process ends at once, whatever it was doing. Jobs run in a few threads: a short
+one behind a compaction shares the processor with it and does not wait for its end.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ connection was closed."""
 class Connection:
     __slots__ = (
         "_large", "_large_have", "_large_need", "_large_turn", "_loop", "_memory", "_on_close", "_out", "_partial",
-        "_reading", "_sending", "_writing", "active", "candidate", "charged", "closed", "dispatch", "fd", "frame_max", "host",
-        "listener", "memo", "promised", "session", "slots", "sock", "turn", "unsent", "waiting_for",
+        "_reading", "_sending", "_writing", "active", "candidate", "charged", "closed", "dispatch", "fd", "frame_max",
+        "host", "listener", "memo", "promised", "session", "slots", "sock", "turn", "unsent", "waiting_for",
     )  # fmt: skip
 
     def __init__(
@@ -264,9 +264,14 @@ class Connection:
             self.turn.flush()
             self._drop_large_if_idle()
 
-    def detach_large(self) -> None:
-        """The caller keeps views of the frame beyond this turn: the buffer is its own now."""
+    def detach_large(self) -> Callable[[], None] | None:
+        """Called while a frame is dispatched. If it has a buffer of its own, that is the caller's from now on, who
+        calls what is returned when done with it. Any other frame's bytes are gone when the turn ends."""
+        if not self._large_need or self._large_have < self._large_need:
+            return None
         self._large = None
+        charged, self.charged = self.charged, 0
+        return lambda: self._memory.give_back(charged)
 
     def _pause(self, reason: str) -> None:
         self.waiting_for = reason

@@ -25,7 +25,6 @@ class ConfluentProducer:
 
     def send(self, topic: str, message: Outgoing) -> None:
         outcome: list[Placed | KafkaError] = []
-        self._sent.append(outcome)
 
         def delivered(error: KafkaError | None, sent: Any) -> None:
             outcome.append(error if error else Placed(sent.partition(), sent.offset(), sent.timestamp()[1]))
@@ -38,6 +37,7 @@ class ConfluentProducer:
             self._producer.produce(topic, message.value, message.key, headers=headers, on_delivery=delivered, **more)
         except KafkaException as error:
             raise Refused(error.args[0].code(), error) from error
+        self._sent.append(outcome)
 
     def finish(self) -> list[Placed]:
         assert self._producer.flush(WAIT_S) == 0, "messages were not sent in time"
@@ -86,7 +86,12 @@ class ConfluentConsumer:
         ]
 
     def seek(self, partition: Partition, offset: int) -> None:
-        self._consumer.seek(TopicPartition(*partition, offset))
+        """Until the partition is being fetched, librdkafka wants its place to be part of the assignment."""
+        named = TopicPartition(*partition, offset)
+        try:
+            self._consumer.seek(named)
+        except KafkaException:
+            self._consumer.assign([named])
 
     def position(self, partition: Partition) -> int:
         return self._consumer.position([TopicPartition(*partition)])[0].offset

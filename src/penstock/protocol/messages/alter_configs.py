@@ -16,7 +16,7 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = field(array(AlterableConfig))
 
 
-class AlterConfigsRequest(Message, api_key=33, versions="0-2", flexible="2+"):
+class AlterConfigsRequest(Message, api_key=33, versions="0-2", flexible="2+", elements_max=20_000):
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOL)
 

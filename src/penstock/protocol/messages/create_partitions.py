@@ -15,7 +15,7 @@ class CreatePartitionsTopic(Struct):
     assignments: list[CreatePartitionsAssignment] | None = field(array(CreatePartitionsAssignment), nullable="0+")
 
 
-class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+"):
+class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+", elements_max=20_000):
     topics: list[CreatePartitionsTopic] = field(array(CreatePartitionsTopic))
     timeout_ms: int = field(INT32)
     validate_only: bool = field(BOOL)

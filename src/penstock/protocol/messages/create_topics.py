@@ -23,7 +23,7 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = field(array(CreatableTopicConfig))
 
 
-class CreateTopicsRequest(Message, api_key=19, versions="2-7", flexible="5+"):
+class CreateTopicsRequest(Message, api_key=19, versions="2-7", flexible="5+", elements_max=30_000):
     topics: list[CreatableTopic] = field(array(CreatableTopic))
     timeout_ms: int = field(INT32, default=60000)
     validate_only: bool = field(BOOL, "1+")

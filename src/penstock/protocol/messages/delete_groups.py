@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.protocol.schema import INT16, INT32, STRING, Message, Struct, array, field
 
 
-class DeleteGroupsRequest(Message, api_key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsRequest(Message, api_key=42, versions="0-2", flexible="2+", elements_max=20_000):
     groups_names: list[str] = field(array(STRING))
 
 

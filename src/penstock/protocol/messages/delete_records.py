@@ -15,7 +15,7 @@ class DeleteRecordsTopic(Struct):
     partitions: list[DeleteRecordsPartition] = field(array(DeleteRecordsPartition))
 
 
-class DeleteRecordsRequest(Message, api_key=21, versions="0-2", flexible="2+"):
+class DeleteRecordsRequest(Message, api_key=21, versions="0-2", flexible="2+", elements_max=30_000):
     topics: list[DeleteRecordsTopic] = field(array(DeleteRecordsTopic))
     timeout_ms: int = field(INT32)
 

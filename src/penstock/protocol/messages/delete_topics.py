@@ -10,7 +10,7 @@ class DeleteTopicState(Struct):
     topic_id: bytes = field(UUID, "6+")
 
 
-class DeleteTopicsRequest(Message, api_key=20, versions="1-6", flexible="4+"):
+class DeleteTopicsRequest(Message, api_key=20, versions="1-6", flexible="4+", elements_max=20_000):
     topics: list[DeleteTopicState] = field(array(DeleteTopicState), "6+")
     topic_names: list[str] = field(array(STRING), "0-5")
     timeout_ms: int = field(INT32)

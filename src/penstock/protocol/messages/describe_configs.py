@@ -11,7 +11,7 @@ class DescribeConfigsResource(Struct):
     configuration_keys: list[str] | None = field(array(STRING), nullable="0+")
 
 
-class DescribeConfigsRequest(Message, api_key=32, versions="1-4", flexible="4+"):
+class DescribeConfigsRequest(Message, api_key=32, versions="1-4", flexible="4+", elements_max=20_000):
     resources: list[DescribeConfigsResource] = field(array(DescribeConfigsResource))
     include_synonyms: bool = field(BOOL, "1+")
     include_documentation: bool = field(BOOL, "3+")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.protocol.schema import BOOL, BYTES, INT16, INT32, STRING, Message, Struct, array, field
 
 
-class DescribeGroupsRequest(Message, api_key=15, versions="0-6", flexible="5+"):
+class DescribeGroupsRequest(Message, api_key=15, versions="0-6", flexible="5+", elements_max=20_000):
     groups: list[str] = field(array(STRING))
     include_authorized_operations: bool = field(BOOL, "3+")
 

@@ -17,7 +17,7 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = field(array(AlterableConfig))
 
 
-class IncrementalAlterConfigsRequest(Message, api_key=44, versions="0-1", flexible="1+"):
+class IncrementalAlterConfigsRequest(Message, api_key=44, versions="0-1", flexible="1+", elements_max=20_000):
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOL)
 

@@ -16,7 +16,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = field(array(ListOffsetsPartition))
 
 
-class ListOffsetsRequest(Message, api_key=2, versions="1-11", flexible="6+"):
+class ListOffsetsRequest(Message, api_key=2, versions="1-11", flexible="6+", elements_max=30_000):
     replica_id: int = field(INT32)
     isolation_level: int = field(INT8, "2+")
     topics: list[ListOffsetsTopic] = field(array(ListOffsetsTopic))

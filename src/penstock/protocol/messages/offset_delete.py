@@ -14,7 +14,7 @@ class OffsetDeleteRequestTopic(Struct):
     partitions: list[OffsetDeleteRequestPartition] = field(array(OffsetDeleteRequestPartition))
 
 
-class OffsetDeleteRequest(Message, api_key=47, versions="0", flexible=None):
+class OffsetDeleteRequest(Message, api_key=47, versions="0", flexible=None, elements_max=20_000):
     group_id: str = field(STRING)
     topics: list[OffsetDeleteRequestTopic] = field(array(OffsetDeleteRequestTopic))
 

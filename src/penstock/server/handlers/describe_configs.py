@@ -20,9 +20,8 @@ from penstock.server.context import Call, Context
 
 
 def handle(context: Context, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[_describe(context, call.request, resource) for resource in call.request.resources]
-    )
+    asked = {(resource.resource_type, resource.resource_name): resource for resource in call.request.resources}
+    return DescribeConfigsResponse(results=[_describe(context, call.request, resource) for resource in asked.values()])
 
 
 def _describe(

@@ -34,7 +34,8 @@ async def handle(context: Context, call: Call[OffsetFetchRequest]) -> OffsetFetc
             ]
         asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
         return _single(await _fetch(context, call, asked), call.version)
-    groups = await asyncio.gather(*(_fetch(context, call, group) for group in request.groups))
+    each_once = {group.group_id: group for group in request.groups}
+    groups = await asyncio.gather(*(_fetch(context, call, group) for group in each_once.values()))
     return OffsetFetchResponse(groups=list(groups))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.produce import (
@@ -14,14 +14,25 @@ from penstock.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from penstock.protocol.record_batch import ATTRIBUTES_AT, COMPRESSION_MASK, HEADER_SIZE
-from penstock.replication.partition import Partition
+from penstock.protocol.record_batch import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    batch_crc,
+)
+from penstock.replication.partition import Partition, PartitionSettings
 from penstock.server.context import Call, Context
 from penstock.server.deferred import Deferred
 from penstock.storage import jobs
+from penstock.storage.worker import WorkerFailed
 
 ACKS_ALL = -1
-DECOMPRESSED_MAX = 64 * 1024 * 1024
+DECOMPRESSED_MAX = 32 * 1024 * 1024
+
+_Work = tuple[Partition | None, memoryview, PartitionProduceResponse]
 
 
 def handle(
@@ -34,7 +45,7 @@ def handle(
         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
     work = _Produce(context, call)
     if any(partition is not None and partition.settings.needs_worker for *_, partition in work.partitions()):
-        return work.run_with_worker()
+        return work.open_all()
     work.append_all()
     return work.deferred
 
@@ -46,6 +57,7 @@ class _Produce:
         self.context = context
         self.request = call.request
         self.version = call.version
+        self.connection = call.connection
         self.response = ProduceResponse()
         self.deferred: Deferred[ProduceResponse] = Deferred()
         self._open = 1
@@ -117,38 +129,64 @@ class _Produce:
         if not self._open:
             self.deferred.resolve(self.response)
 
-    async def run_with_worker(self) -> ProduceResponse:
-        """Batches that must be opened go to the worker process first; the memory they came in does not wait."""
+    def open_all(self) -> Awaitable[ProduceResponse]:
+        """Batches that must be opened go to the worker process first."""
         topics: dict[int, TopicProduceResponse] = {}
+        # The memory that the request came in is another's when this turn ends, unless it is taken along.
+        release = self.connection.detach_large()
         work = [
-            (partition, bytes(data.records or b""), self._answer(topics, topic, data))
+            (partition, _kept(data.records, release is not None), self._answer(topics, topic, data))
             for topic, data, partition in self.partitions()
         ]
-        for partition, batch, answer in work:
-            try:
-                checked = await self._checked(partition, batch) if partition is not None else batch
-                self._append(partition, memoryview(bytearray(checked)), answer)
-            except ApiError as error:
-                fail(answer, error)
-        self._acknowledged()
-        return await self.deferred.wait()
+        return self._open_all(work, release)
 
-    async def _checked(self, partition: Partition, batch: bytes) -> bytes:
-        settings = partition.settings
-        if len(batch) < HEADER_SIZE:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, "a batch shorter than its header")
-        if settings.require_keys or settings.validate_records:
-            problem = await self.context.worker.run(jobs.validate, batch, settings.require_keys, DECOMPRESSED_MAX)
-            if problem is not None:
-                raise ApiError(ErrorCode.INVALID_RECORD, problem)
-        if settings.compression is not None and batch[ATTRIBUTES_AT + 1] & COMPRESSION_MASK != settings.compression:
-            recompressed = await self.context.worker.run(
-                jobs.recompress, batch, settings.compression, settings.compression_level, DECOMPRESSED_MAX
+    async def _open_all(self, work: list[_Work], release: Callable[[], None] | None) -> ProduceResponse:
+        try:
+            for partition, batch, answer in work:
+                try:
+                    opened = batch if partition is None else await self._opened(partition, batch)
+                    self._append(partition, opened, answer)
+                except ApiError as error:
+                    fail(answer, error)
+            self._acknowledged()
+            return await self.deferred.wait()
+        finally:
+            if release is not None:
+                release()
+
+    async def _opened(self, partition: Partition, batch: memoryview) -> memoryview:
+        settings, worker = partition.settings, self.context.worker
+        if not settings.needs_worker or not _worth_opening(batch, settings):
+            return batch
+        try:
+            if settings.require_keys or settings.validate_records:
+                problem = await worker.run(jobs.validate, bytes(batch), settings.require_keys, DECOMPRESSED_MAX)
+                if problem is not None:
+                    raise ApiError(ErrorCode.INVALID_RECORD, problem)
+            if settings.compression is None or batch[ATTRIBUTES_AT + 1] & COMPRESSION_MASK == settings.compression:
+                return batch
+            recompressed = await worker.run(
+                jobs.recompress, bytes(batch), settings.compression, settings.compression_level, DECOMPRESSED_MAX
             )
-            if isinstance(recompressed, str):
-                raise ApiError(ErrorCode.CORRUPT_MESSAGE, recompressed)
-            return bytes(recompressed)
-        return batch
+        except WorkerFailed as failure:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, str(failure)) from None  # the producer tries again
+        if isinstance(recompressed, str):
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, recompressed)
+        return memoryview(bytearray(recompressed))
+
+
+def _kept(records: memoryview | None, is_ours: bool) -> memoryview:
+    if records is None:
+        return memoryview(b"")
+    return records if is_ours else memoryview(bytearray(records))
+
+
+def _worth_opening(batch: memoryview, settings: PartitionSettings) -> bool:
+    """Whether the header is sound. If not, the append refuses the batch; recompressing it would sign what is damaged."""
+    if not HEADER_SIZE <= len(batch) <= settings.max_message_bytes:
+        return False
+    header = BatchHeader._make(HEADER.unpack_from(batch))
+    return header.magic == MAGIC and header.size == len(batch) and header.crc == batch_crc(batch)
 
 
 def storage_error(partition: Partition) -> ApiError:

@@ -1,0 +1,189 @@
+"""What compaction leaves of one batch.
+
+A record stays if no later one has its key, and a tombstone (a key without a value) only until its delete horizon. The
+horizon is set by the first compaction that meets the tombstone (KIP-534): attribute bit 6 says that the base timestamp
+holds it, and the records' deltas count from there. Records without a key go.
+
+A batch that loses nothing stays as it is, byte for byte. Of others the records keep their bytes and offsets, and the
+batch its compression, base offset, last offset and sequence. A batch that lost all records stays without any if its
+producer's last sequence, or the last offset of the log so far, would be forgotten with it.
+
+Batches of transactions, and the markers that end them, are left alone: whether their records count depends on a marker
+further on, which may not be there yet. Left alone they can neither vanish nor hide an older record. So is a batch that
+can't be opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.protocol.compression import Compression, compress, decompress
+from penstock.protocol.errors import CorruptBatch
+from penstock.protocol.record_batch import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    CRC_AT,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_COUNTS_FROM,
+    MAGIC,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+)
+from penstock.protocol.wire import uvarint
+from penstock.storage.disk import Buffer
+from penstock.storage.segment import Batch
+
+DIGEST_SIZE = 32
+DECOMPRESS_MAX_BYTES = 256 * 1024 * 1024
+NULL = 1  # the length -1 as a zigzag varint
+
+
+class PackedRecord(NamedTuple):
+    """A record where it lies in its batch, with what compaction must know of it."""
+
+    start: int
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+
+
+class Horizon(NamedTuple):
+    now_ms: int
+    delete_retention_ms: int
+
+
+def key_of(key: bytes) -> bytes:
+    """What stands for a key in memory. Digests are longer than any key that stands for itself."""
+    return key if len(key) < DIGEST_SIZE else sha256(key).digest()
+
+
+def open_batch(batch: Batch, data: memoryview) -> tuple[bytes, list[PackedRecord]] | None:
+    """The records' bytes and where each is in them; None if the batch must be left alone."""
+    if batch.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
+        return None
+    if crc32c(data[ATTRIBUTES_AT:]) != batch.crc:
+        return None  # a new checksum would make the damage look sound
+    try:
+        codec = Compression(batch.attributes & COMPRESSION_MASK)
+        body = bytes(data[HEADER_SIZE:])
+        if codec and batch.record_count:
+            body = decompress(codec, body, DECOMPRESS_MAX_BYTES)
+        return body, list(walk(body, batch.record_count))
+    except (CorruptBatch, IndexError, ValueError):
+        return None
+
+
+def walk(body: bytes, count: int) -> Iterator[PackedRecord]:
+    """Raises ValueError or IndexError where the bytes are no records."""
+    position = 0
+    for _ in range(count):
+        start = position
+        size, position = _varint(body, position)
+        end = position + (size >> 1)
+        timestamp_delta, position = _varint(body, position + 1)
+        offset_delta, position = _varint(body, position)
+        length, position = _varint(body, position)
+        key = None
+        if length != NULL:
+            key = body[position : position + (length >> 1)]
+            position += length >> 1
+        if (size | length & ~NULL | offset_delta) & 1 or position >= end or end > len(body):
+            raise ValueError(f"no record at {start}")
+        yield PackedRecord(
+            start, end, (timestamp_delta >> 1) ^ -(timestamp_delta & 1), offset_delta >> 1, key, body[position] != NULL
+        )
+        position = end
+    if position != len(body):
+        raise ValueError(f"{len(body) - position} bytes behind the last record")
+
+
+def _varint(body: bytes, position: int) -> tuple[int, int]:
+    """Still in zigzag form."""
+    value = body[position]
+    if value < 0x80:
+        return value, position + 1
+    value &= 0x7F
+    shift = 7
+    while (byte := body[position := position + 1]) > 0x7F:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return value | byte << shift, position + 1
+
+
+def clean(
+    batch: Batch, data: memoryview, newest: dict[bytes, int], horizon: Horizon, *, keep_empty: bool
+) -> Buffer | None:
+    """The batch as it is to be stored again, None if nothing of it is. `newest` has the last offset of each key."""
+    if batch.record_count == 0 and not batch.attributes & CONTROL_BIT:
+        return data if keep_empty else None
+    opened = open_batch(batch, data)
+    if opened is None:
+        return data
+    body, records = opened
+    expires_ms = batch.base_timestamp if batch.attributes & DELETE_HORIZON_BIT else None
+    tombstones_stay = expires_ms is None or horizon.now_ms < expires_ms
+    kept = []
+    has_tombstone = False
+    for record in records:
+        key = record.key
+        if key is None or batch.base_offset + record.offset_delta < newest.get(key_of(key), -1):
+            continue
+        if not record.has_value:
+            if not tombstones_stay:
+                continue
+            has_tombstone = True
+        kept.append(record)
+    if not kept:
+        return _without_records(batch) if keep_empty else None
+    if has_tombstone and expires_ms is None:
+        return _with_horizon(batch, body, kept, horizon.now_ms + horizon.delete_retention_ms)
+    if len(kept) == len(records):
+        return data
+    return _build(
+        batch, [body[record.start : record.end] for record in kept], batch.attributes, batch.base_timestamp, kept
+    )
+
+
+def _with_horizon(batch: Batch, body: bytes, kept: list[PackedRecord], expires_ms: int) -> bytes:
+    shift = batch.base_timestamp - expires_ms
+    parts = []
+    for record in kept:
+        _, content = _varint(body, record.start)
+        _, behind = _varint(body, content + 1)
+        delta = record.timestamp_delta + shift
+        moved = body[content : content + 1] + uvarint((delta << 1) ^ (delta >> 63)) + body[behind : record.end]
+        parts.append(uvarint(len(moved) << 1) + moved)
+    return _build(batch, parts, batch.attributes | DELETE_HORIZON_BIT, expires_ms, kept)
+
+
+def _build(batch: Batch, parts: list[bytes], attributes: int, base_timestamp: int, kept: list[PackedRecord]) -> bytes:
+    max_timestamp = batch.max_timestamp
+    if not attributes & TIMESTAMP_TYPE_BIT:
+        max_timestamp = batch.base_timestamp + max(record.timestamp_delta for record in kept)
+    payload = compress(Compression(attributes & COMPRESSION_MASK), b"".join(parts))
+    return _pack(batch, attributes, base_timestamp, max_timestamp, len(kept), payload)
+
+
+def _without_records(batch: Batch) -> bytes:
+    attributes = batch.attributes & TIMESTAMP_TYPE_BIT
+    return _pack(batch, attributes, NO_TIMESTAMP, batch.max_timestamp, 0, b"")
+
+
+def _pack(batch: Batch, attributes: int, base_timestamp: int, max_timestamp: int, count: int, payload: bytes) -> bytes:
+    length = HEADER_SIZE - LENGTH_COUNTS_FROM + len(payload)
+    header = HEADER.pack(
+        batch.base_offset, length, batch.leader_epoch, MAGIC, 0, attributes, batch.last_offset - batch.base_offset,
+        base_timestamp, max_timestamp, batch.producer_id, batch.producer_epoch, batch.base_sequence, count,
+    )  # fmt: skip
+    checksum = crc32c(payload, crc32c(header[ATTRIBUTES_AT:]))
+    return header[:CRC_AT] + checksum.to_bytes(4, "big") + header[ATTRIBUTES_AT:] + payload
