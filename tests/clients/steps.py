@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **settings: object) -> str:
@@ -14,7 +15,9 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **settings: obj
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     (made,) = admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values()
     made.result(20)
-    wait_until(lambda: name in admin.list_topics(timeout=20).topics)
+    ends = {TopicPartition(name, partition): OffsetSpec.latest() for partition in range(partitions)}
+    for end in admin.list_offsets(ends, request_timeout=20).values():
+        end.result(20)  # every partition has a leader that knows of it
     return name
 
 

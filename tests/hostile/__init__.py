@@ -1,1 +1,1 @@
-"""What a client can do to a broker that it was never meant to do, over real sockets, with an honest client beside it."""
+"""What a client may do to a broker, over real sockets, with an honest client beside it."""

@@ -126,9 +126,7 @@ def test_what_the_broker_writes_itself_or_never_reads_may_be_anything(
     assert _stored(client, topic) == [(0, 2), (2, 2), (4, 2)]
 
 
-def test_records_of_garbage_under_a_right_crc_are_stored_and_never_stumbled_over(
-    hostile: Connect, topic: str
-) -> None:
+def test_records_of_garbage_under_a_right_crc_are_stored_and_never_stumbled_over(hostile: Connect, topic: str) -> None:
     """Nobody opens them on the way in; a search by time opens them, and must not fall."""
     client = hostile()
     garbage = [

@@ -28,7 +28,7 @@ ARRAYS_OF_VARINT_LENGTH = [(3, 12, b""), (1, 12, bytes(17) + bytes(8)), (0, 11, 
 
 
 @pytest.mark.parametrize(("api_key", "version", "before"), ARRAYS_OF_INT32_LENGTH)
-@pytest.mark.parametrize("count", [HUGE, HUGE - 1, 2**24, -2, -(2**31)])
+@pytest.mark.parametrize("count", [HUGE, HUGE - 1, 2**24])
 def test_a_claim_of_very_many_elements_is_not_believed(
     hostile: Connect, api_key: int, version: int, before: bytes, count: int
 ) -> None:
@@ -51,7 +51,7 @@ def test_a_claim_of_very_many_elements_in_a_varint_is_not_believed(
 def test_a_claim_of_millions_of_tagged_fields_is_not_believed(hostile: Connect, count: int) -> None:
     in_the_header, in_the_body = hostile(), hostile()
     in_the_header.send(sized(header(3, 12, tags=uvarint(count)) + bytes(64)))
-    in_the_body.send(sized(header(3, 12, tags=b"\0") + b"\1\0\0\0" + uvarint(count) + bytes(64)))
+    in_the_body.send(sized(header(3, 12, tags=b"\0") + b"\1\0\0" + uvarint(count) + bytes(64)))
     assert in_the_header.is_closed()
     assert in_the_body.is_closed()
 
@@ -106,8 +106,8 @@ def test_text_that_is_not_utf_8_closes_the_connection(hostile: Connect, text: by
 
 
 BAD_NAMES = [
-    "", ".", "..", "../up", "../../etc/passwd", "a/b", "/", "nul\0byte", "\0", "x" * 250, "x" * 32767, "new\nline", "naïve",
-    "\U0001f6b0", "%s%n", "a b", "-0/../../x", "con\\aux",
+    "", ".", "..", "../up", "../../etc/passwd", "a/b", "/", "nul\0byte", "\0", "x" * 250, "x" * 32767, "new\nline",
+    "naïve", "\U0001f6b0", "%s%n", "a b", "-0/../../x", "con\\aux",
 ]  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.codec import (
-    ELEMENTS_MAX,
     DecodeError,
     decode,
     decode_versioned,
@@ -112,9 +111,10 @@ def test_twenty_million_tagged_fields_are_refused_at_once() -> None:
 
 
 def test_the_elements_of_one_message_are_limited_even_where_the_frame_holds_them() -> None:
-    assert len(decode(DeleteGroupsRequest, _empty_names(ELEMENTS_MAX), 0).groups_names) == ELEMENTS_MAX
+    limit = DeleteGroupsRequest.elements_max
+    assert len(decode(DeleteGroupsRequest, _empty_names(limit), 0).groups_names) == limit
     with pytest.raises(DecodeError, match="elements in one message"):
-        decode(DeleteGroupsRequest, _empty_names(ELEMENTS_MAX + 1), 0)
+        decode(DeleteGroupsRequest, _empty_names(limit + 1), 0)
 
 
 def _empty_names(count: int) -> bytes:

@@ -136,6 +136,11 @@ class ForgetfulDisk(Disk):
         assert isinstance(folder, _Folder)
         return folder
 
+    def _adopt_strangers(self, path: Path) -> None:
+        """What another process put there, the worker's say, was synced by it."""
+        if path not in self._live and path.parent in self._live and path.is_file():
+            self._adopt({path: path.read_bytes()})
+
     def _below(self, path: Path) -> list[Path]:
         return [each for each in self._live if each == path or path in each.parents]
 
@@ -154,6 +159,7 @@ class ForgetfulDisk(Disk):
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
         with self.lock:
+            self._adopt_strangers(path)
             node = self._live.get(path)
             if node is None and create:
                 self.step()
@@ -192,6 +198,7 @@ class ForgetfulDisk(Disk):
         assert source.parent == target.parent, "between two folders nothing would be whole"
         with self.lock:
             self.step()
+            self._adopt_strangers(source)
             os.replace(source, target)
             moved = {target / path.relative_to(source): self._live.pop(path) for path in self._below(source)}
             self._live.update(moved)
@@ -199,6 +206,7 @@ class ForgetfulDisk(Disk):
 
     def remove(self, path: Path) -> None:
         with self.lock:
+            self._adopt_strangers(path)
             if path in self._live:
                 self.step()
                 path.unlink()
