@@ -36,6 +36,7 @@ XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_BYTES = 32 * 1024
 
 GZIP_WBITS = 31
+GZIP_PIECE_BYTES = 1 << 20  # what a bomb may overshoot the limit by
 ZSTD_LEVEL = 3
 FIRST_GUESS_BYTES_MIN = 64 * 1024
 
@@ -78,11 +79,14 @@ def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
     rest: Buffer = data
     while True:
         member = zlib.decompressobj(GZIP_WBITS)
-        out += member.decompress(rest, max_bytes - len(out) + 1)
-        if len(out) > max_bytes:
-            raise _too_large(Compression.GZIP, max_bytes)
-        if not member.eof:
-            raise CorruptBatch("gzip: the stream ends early")
+        while not member.eof:
+            piece = member.decompress(rest, GZIP_PIECE_BYTES)
+            rest = member.unconsumed_tail
+            if not piece and not member.eof and not rest:
+                raise CorruptBatch("gzip: the stream ends early")
+            out += piece
+            if len(out) > max_bytes:
+                raise _too_large(Compression.GZIP, max_bytes)
         rest = member.unused_data
         if not rest:
             return bytes(out)

@@ -19,7 +19,6 @@ from penstock.protocol.record_batch import (
     LENGTH_AT,
     LENGTH_COUNTS_FROM,
     batch_crc,
-    read_header,
     validate_batch,
 )
 
@@ -36,7 +35,7 @@ def validate(batch: bytes, require_keys: bool, decompress_max: int) -> str | Non
 def recompress(batch: bytes, codec: int, level: int | None, decompress_max: int) -> bytes | str:
     """The same batch with its records compressed by another codec, or what is wrong with it."""
     try:
-        header = read_header(batch)
+        header = validate_batch(batch, decompress_max_bytes=decompress_max)
         records = decompress(header.compression, memoryview(batch)[HEADER_SIZE:], decompress_max)
     except CorruptBatch as error:
         return error.message or "the batch can't be decompressed"

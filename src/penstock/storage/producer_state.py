@@ -137,7 +137,9 @@ class Producers:
             batches, first_sequence = entry.batches, 0
             while batches and batches[-1].base_offset >= offset:
                 first_sequence = batches.pop().first_sequence
-            if not batches and first_sequence > 0:
+            if batches:
+                entry.last_timestamp_ms = batches[-1].timestamp_ms
+            elif first_sequence > 0:
                 batches.append(ProducedBatch(first_sequence - 1, first_sequence - 1, -1, -1, entry.last_timestamp_ms))
 
     def active(self) -> Iterable[ProducerEntry]:

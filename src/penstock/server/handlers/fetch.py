@@ -23,6 +23,7 @@ from penstock.storage.segment import CorruptSegment
 
 READ_COMMITTED = 1
 READ_NOW_MAX = 64 * 1024  # more than this goes from the page cache to the socket by itself
+READ_NOW_TOTAL_MAX = 1024 * 1024  # and so does what stands behind this much in one answer
 WAIT_MS_MAX = 10 * 60 * 1000
 
 
@@ -50,7 +51,9 @@ class _Fetch:
         self._session = session
         self._full = full
         self._asked: list[tuple[Key, FetchPartition]] = (
-            [(key, p.request) for key, p in session.partitions.items()] if session else flatten(call.request.topics)
+            [(key, p.request) for key, p in session.partitions.items()]
+            if session
+            else list(dict(flatten(call.request.topics)).items())  # what is asked twice is answered once
         )
         self._found: list[tuple[Key, PartitionData]] = []
         self._touched: list[Partition] = []
@@ -64,29 +67,32 @@ class _Fetch:
         total, urgent = 0, request.max_wait_ms <= 0 or not self._asked
         self._found, self._touched = [], []
         for key, asked in self._asked:
-            data, size = self._read(key, asked, room - total, total == 0)
+            data, size = self._read(key, asked, room - total, total)
             total += size
             urgent = urgent or data.error_code != 0 or data.diverging_epoch is not None
             self._found.append((key, data))
         return urgent or total >= request.min_bytes
 
-    def _read(self, key: Key, asked: FetchPartition, room: int, first: bool) -> tuple[PartitionData, int]:
+    def _read(self, key: Key, asked: FetchPartition, room: int, total: int) -> tuple[PartitionData, int]:
         data = PartitionData(partition_index=asked.partition, high_watermark=-1, aborted_transactions=None)
         if self._call.request.isolation_level == READ_COMMITTED:
             data.aborted_transactions = []
         try:
             partition = self._partition(key, asked)
             self._touched.append(partition)
-            found = self._read_partition(partition, asked, data, room, first)
+            found = self._read_partition(partition, asked, data, room, total == 0)
+            records: Any = memoryview(b"")
+            if found is not None:
+                now = found.size <= READ_NOW_MAX and total < READ_NOW_TOTAL_MAX
+                records = found.read() if now else found
         except ApiError as error:
             data.error_code = error.code
             return data, 0
-        if found is None:
-            data.records = memoryview(b"")
+        except OSError:
+            data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return data, 0
-        records: Any = found.read() if found.size <= READ_NOW_MAX else found
         data.records = records
-        return data, found.size
+        return data, len(records)
 
     def _partition(self, key: Key, asked: FetchPartition) -> Partition:
         name, topic_id, index = key
