@@ -39,7 +39,7 @@ interop: $(DEVELOPED) ## run other people's clients and tools against this broke
 	$(PYTHON) interop/run $(ARGS)
 
 fuzz: $(DEVELOPED) ## send it garbage for as long as you like
-	$(PYTHON) tests/fuzz/run $(ARGS)
+	$(PYTHON) -m tests.fuzz $(ARGS)
 
 clean: ## forget what was installed; data stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
@@ -55,7 +55,7 @@ $(INSTALLED): pyproject.toml | $(PYTHON)
 	@$(PIP) install --editable .
 	@touch $@
 
-# Debian's Python comes without ensurepip: then pip comes from another pip, or else from PyPI as a wheel, which runs as is.
+# Debian's Python comes without ensurepip: then pip comes from another pip.
 $(PYTHON):
 	@for python in python3 python3.11 python3.12 python3.13 python3.14; do \
 	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
@@ -63,15 +63,6 @@ $(PYTHON):
 	  $$python -m venv --clear $(VENV) >/dev/null 2>&1 && exit 0; \
 	  rm -rf $(VENV); $$python -m venv --without-pip $(VENV) || continue; \
 	  $$python -m pip --python $(VENV)/bin/python install --quiet pip 2>/dev/null && exit 0; \
-	  $(VENV)/bin/python -c "$$FETCH_PIP" && $(VENV)/bin/python $(VENV)/pip.whl/pip install --quiet --ignore-installed pip && exit 0; \
 	  rm -rf $(VENV); echo "Could not get pip: install python3-venv, or pip, and try again."; exit 1; \
 	done; \
 	echo "Penstock needs Python 3.11 or newer; there is none among python3, python3.11 … python3.14."; exit 1
-
-define FETCH_PIP
-import json, urllib.parse, urllib.request
-index = "https://pypi.org/pypi/pip/json"
-wheel = next(f for f in json.load(urllib.request.urlopen(index))["urls"] if f["packagetype"] == "bdist_wheel")
-urllib.request.urlretrieve(urllib.parse.urljoin(index, wheel["url"]), "$(VENV)/pip.whl")
-endef
-export FETCH_PIP

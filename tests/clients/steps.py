@@ -5,19 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.clients.wire import Wire
+
+LATEST = -1
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **settings: object) -> str:
-    """Settings' names with dots are written with underscores."""
+    """A topic that can be used at once. Settings' names with dots are written with underscores."""
     config = {key.replace("_", "."): str(value) for key, value in settings.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     (made,) = admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values()
     made.result(20)
-    ends = {TopicPartition(name, partition): OffsetSpec.latest() for partition in range(partitions)}
-    for end in admin.list_offsets(ends, request_timeout=20).values():
-        end.result(20)  # every partition has a leader that knows of it
+    asked = [ListOffsetsPartition(partition_index=n, timestamp=LATEST) for n in range(partitions)]
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=name, partitions=asked)])
+    with Wire(bootstrap) as wire:
+        wait_until(lambda: not any(p.error_code for p in wire.ask(request, 7).topics[0].partitions))
     return name
 
 
