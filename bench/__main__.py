@@ -65,13 +65,13 @@ def compare(options: argparse.Namespace, work: Path, results: Results) -> None:
         return
     with contextlib.ExitStack() as stack:
         peers: dict[str, Peer] = {
-            OURS: stack.enter_context(penstock(work / OURS, OURS, flush="os")),
-            OURS_DURABLE: stack.enter_context(penstock(work / OURS_DURABLE, OURS_DURABLE)),
+            OURS: stack.enter_context(penstock(work / OURS, {"flush": "os"}, name=OURS)),
+            OURS_DURABLE: stack.enter_context(penstock(work / OURS_DURABLE, name=OURS_DURABLE)),
         }
         if not options.no_kafka:
             try:
-                peers[KAFKA] = stack.enter_context(kafka(work / KAFKA, KAFKA))
-                durable = kafka(work / KAFKA_DURABLE, KAFKA_DURABLE, log_flush_interval_messages=1)
+                peers[KAFKA] = stack.enter_context(kafka(work / KAFKA, name=KAFKA))
+                durable = kafka(work / KAFKA_DURABLE, {"log.flush.interval.messages": "1"}, name=KAFKA_DURABLE)
                 peers[KAFKA_DURABLE] = stack.enter_context(durable)
             except jars.NoKafka as missing:
                 results.failures.append(f"Kafka: {missing}")
@@ -104,7 +104,8 @@ def alone(options: argparse.Namespace, work: Path, results: Results) -> None:
 
 
 def many_partitions(options: argparse.Namespace, work: Path, results: Results, seconds: float) -> None:
-    for layout in startup.layouts(10_000):
+    one_topic, many_topics = startup.layouts(10_000)
+    for layout in (one_topic,) if options.quick else (one_topic, many_topics):
         try:
             with startup.many_partitions(work, layout) as (folder, measures):
                 results.attempt(layout.title, measures)

@@ -180,8 +180,10 @@ def _cpu_s(pid: int) -> float:
 
 
 @contextmanager
-def penstock(folder: Path, name: str = "penstock", keep: bool = False, **settings: object) -> Iterator[Peer]:
-    """A Penstock broker with its data in `folder`; `settings` are the broker's, with underscores for dots."""
+def penstock(
+    folder: Path, settings: Mapping[str, str] = {}, *, name: str = "penstock", keep: bool = False
+) -> Iterator[Peer]:
+    """A Penstock broker with its data in `folder`, which is removed afterwards unless it is to be kept."""
     port = free_port()
     command = [
         sys.executable,
@@ -195,13 +197,13 @@ def penstock(folder: Path, name: str = "penstock", keep: bool = False, **setting
         str(folder),
     ]
     for setting, value in settings.items():
-        command += ["--set", f"{setting.replace('_', '.')}={value}"]
+        command += ["--set", f"{setting}={value}"]
     with _running(name, command, port, folder, keep, answers) as peer:
         yield peer
 
 
 @contextmanager
-def kafka(folder: Path, name: str = "kafka", **settings: object) -> Iterator[Peer]:
+def kafka(folder: Path, settings: Mapping[str, str] = {}, *, name: str = "kafka") -> Iterator[Peer]:
     """Apache Kafka: one KRaft node as it comes, in the memory its start script gives it."""
     port, controller_port = free_port(), free_port()
     folder.mkdir(parents=True)
@@ -211,7 +213,7 @@ def kafka(folder: Path, name: str = "kafka", **settings: object) -> Iterator[Pee
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
         "log.dirs": str(folder / "data"),
-        **{setting.replace("_", "."): str(value) for setting, value in settings.items()},
+        **settings,
     }
     file = folder / "server.properties"
     file.write_text("".join(f"{setting}={value}\n" for setting, value in properties.items()))

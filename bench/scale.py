@@ -25,6 +25,7 @@ COMPACTION_LIMIT = 2.0
 ROUNDS = 3
 GIGABYTE = 10**9
 SMALL_BATCH = 16_384
+WRITTEN_LATER = {"flush": "os"}  # where the disk is not what is measured
 CONFIG_TIMEOUT_S = 30
 
 
@@ -61,7 +62,7 @@ def over_partitions(work: Path, folder: Path, layout: Layout, seconds: float) ->
     Spread over all partitions they cost more, whatever the broker does: each touches other files and other memory.
     """
     fetch_bytes = 1  # one batch, wherever it is
-    with penstock(work / "one-partition", flush="os") as small, penstock(folder, keep=True, flush="os") as large:
+    with penstock(work / "one-partition", WRITTEN_LATER) as small, penstock(folder, WRITTEN_LATER, keep=True) as large:
         small.create_topics([TOPIC], 1)
         load("produce", small.port, topic=TOPIC, requests_max=1)
         write_to_each(large, layout)  # an opened log is what is compared, not the opening
@@ -82,7 +83,7 @@ def over_log_size(work: Path, small_gb: float, large_gb: float, seconds: float) 
     if free_gb < large_gb * 1.2:
         raise OSError(f"a log of {large_gb:g} GB does not fit into {free_gb:.0f} GB of free space")
     try:
-        with penstock(folder, keep=True, flush="os") as peer:
+        with penstock(folder, WRITTEN_LATER, keep=True) as peer:
             peer.create_topics(["log"], 1)
             rounds = []
             filled_gb = 0.0
@@ -105,12 +106,12 @@ def after_a_crash(work: Path, log_gb: float, flush: str) -> Iterator[Measure]:
     """kill -9 of a broker with a log, and the time until it serves again, with nothing lost."""
     folder = work / f"crashed-{flush}"
     try:
-        with penstock(folder, keep=True, flush=flush) as peer:
+        with penstock(folder, {"flush": flush}, keep=True) as peer:
             peer.create_topics(["log"], 1)
             fill = {"batch_bytes": SMALL_BATCH, "in_flight": 5, "bytes_max": log_gb * GIGABYTE}
             acknowledged = int(load("produce", peer.port, topic="log", seconds=60, **fill)["records"])
             peer.kill()
-        with penstock(folder, flush=flush) as peer:
+        with penstock(folder, {"flush": flush}) as peer:
             readable_s = until_readable(peer, topic="log")
             found = _end_offset(peer, "log")
             if found < acknowledged:
@@ -131,7 +132,7 @@ def _end_offset(peer: Peer, topic: str) -> int:
 
 
 def with_idle_connections(work: Path, count: int, seconds: float) -> Iterator[Measure]:
-    with penstock(work / "idle", flush="os") as peer:
+    with penstock(work / "idle", WRITTEN_LATER) as peer:
         peer.create_topics(["idle"], 1)
         _latency_p99_us(peer, "idle", seconds)
         alone_us = statistics.median(_latency_p99_us(peer, "idle", seconds) for _ in range(ROUNDS))
@@ -156,7 +157,7 @@ def _latency_p99_us(peer: Peer, topic: str, seconds: float) -> float:
 
 def during_compaction(work: Path, log_gb: float, seconds: float) -> Iterator[Measure]:
     """End-to-end latency while the worker compacts another topic, against the same broker with nothing to do."""
-    with penstock(work / "compacting", flush="os", log_cleaner_backoff_ms=200) as peer:
+    with penstock(work / "compacting", WRITTEN_LATER | {"log.cleaner.backoff.ms": "200"}) as peer:
         # The lag holds compaction back until it is wanted.
         held_back = {"min.compaction.lag.ms": str(7 * 24 * 3600 * 1000), "segment.bytes": str(64 << 20)}
         peer.create_topics(

@@ -10,9 +10,8 @@ from penstock.protocol.framing import request_frame
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from penstock.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
-from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.protocol.schema import ELEMENTS_MAX
 from penstock.protocol.wire import uvarint
 from tests.brokers import BrokerProcess
 from tests.hostile.clients import header, sized
@@ -68,24 +67,9 @@ def test_millions_of_tagged_fields_that_are_really_sent_are_refused(hostile: Con
 def test_as_many_tagged_fields_as_are_let_through_harm_nobody(hostile: Connect) -> None:
     for _ in range(3):
         client = hostile()
-        body = header(3, 12, tags=uvarint(240_000) + b"\x21\0" * 240_000) + b"\1\0\0\0\0"
+        body = header(3, 12, tags=uvarint(ELEMENTS_MAX) + b"\x21\0" * ELEMENTS_MAX) + b"\1\0\0\0\0"
         client.send(sized(body))
         assert client.frame() is not None
-
-
-def test_a_request_of_a_quarter_million_names_harms_nobody(hostile: Connect) -> None:
-    names = [f"n{i}" for i in range(240_000)]
-    for message, version in (
-        (
-            MetadataRequest(
-                topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
-            ),
-            9,
-        ),
-        (DeleteTopicsRequest(topic_names=names), 5),
-        (DescribeGroupsRequest(groups=names[:50_000]), 5),
-    ):
-        hostile(timeout_s=30).ask(message, version)
 
 
 @pytest.mark.parametrize("size", [32767, -2, -32768])
@@ -140,7 +124,7 @@ def test_nobody_gets_more_partitions_than_are_sensible(hostile: Connect, topic: 
     assert grown.error_code in (INVALID_PARTITIONS, POLICY_VIOLATION)
 
 
-@pytest.mark.parametrize("brokers", [[], [2], [1, 1], [-1], [HUGE], list(range(5_000)), [1] * 50_000], ids=len)
+@pytest.mark.parametrize("brokers", [[], [2], [1, 1], [-1], [HUGE], list(range(5_000)), [1] * 25_000], ids=len)
 def test_replicas_on_brokers_that_do_not_exist_are_refused(hostile: Connect, brokers: list[int]) -> None:
     assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=brokers)
     topic = CreatableTopic(name="nowhere", num_partitions=-1, replication_factor=-1, assignments=[assignment])

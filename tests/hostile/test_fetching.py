@@ -21,9 +21,9 @@ INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN = 2**31 - 1, -(2**31), 2**63 - 1, -(2
 
 
 @pytest.fixture
-def filled(hostile: Connect, topic: str) -> str:
+def filled(broker: BrokerProcess, topic: str) -> str:
     """A topic with ten records."""
-    client = hostile()
+    client = RawClient(broker.port)
     for number in range(10):
         client.produce(topic, batch_of(b"record %d" % number))
     return topic
@@ -44,9 +44,7 @@ def test_an_offset_that_does_not_exist_is_out_of_range(hostile: Connect, filled:
 
 
 @pytest.mark.parametrize("size", [0, -1, 1, INT32_MIN, INT32_MAX])
-def test_whatever_sizes_are_asked_for_whole_batches_are_what_is_given(
-    hostile: Connect, filled: str, size: int
-) -> None:
+def test_whatever_sizes_are_asked_for_whole_batches_are_what_is_given(hostile: Connect, filled: str, size: int) -> None:
     client = hostile()
     for options in ({"max_bytes": size}, {"min_bytes": size}, {"max_bytes": size, "min_bytes": size}):
         for _ in range(4):

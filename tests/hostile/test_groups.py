@@ -19,6 +19,7 @@ from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.brokers import BrokerProcess
 from tests.hostile.clients import RawClient
 from tests.hostile.conftest import Connect
 
@@ -28,9 +29,9 @@ SESSION_MS = 30_000
 
 
 @pytest.fixture
-def group(hostile: Connect, unique: Callable[[str], str]) -> str:
+def group(broker: BrokerProcess, unique: Callable[[str], str]) -> str:
     name = unique("group")
-    client = hostile()
+    client = RawClient(broker.port)
     while client.ask(FindCoordinatorRequest(coordinator_keys=[name], key_type=0), 4).coordinators[0].error_code:
         time.sleep(0.02)
     return name
@@ -70,9 +71,7 @@ def test_an_assignment_too_large_to_be_stored_harms_no_other_group(hostile: Conn
         joined = join(client, f"{group}-{number}")
         assert joined is not None
         sync(client, f"{group}-{number}", joined, b"a" * size)
-    beat = HeartbeatRequest(
-        group_id=f"{group}-honest", generation_id=member.generation_id, member_id=member.member_id
-    )
+    beat = HeartbeatRequest(group_id=f"{group}-honest", generation_id=member.generation_id, member_id=member.member_id)
     assert honest.ask(beat, VERSION).error_code == 0
 
 
@@ -127,7 +126,9 @@ def test_a_commit_with_a_very_long_note_is_refused(hostile: Connect, group: str,
     assert response.topics[0].partitions[0].error_code == OFFSET_METADATA_TOO_LARGE
 
 
-@pytest.mark.parametrize("name", ["x" * 32_767, "\0", "../../etc", "naïve \U0001f6b0", "a\nb"], ids=lambda n: repr(n)[:12])
+@pytest.mark.parametrize(
+    "name", ["x" * 32_767, "\0", "../../etc", "naïve \U0001f6b0", "a\nb"], ids=lambda n: repr(n)[:12]
+)
 def test_groups_and_members_may_be_called_anything(hostile: Connect, group: str, name: str) -> None:
     client = hostile()
     assert join(client, name) is not None

@@ -29,7 +29,7 @@ from penstock.protocol.record_batch import (
 )
 from tests.brokers import BrokerProcess
 from tests.hostile.clients import PRODUCE_VERSION, RawClient, answers_of, batch_of, produce_request
-from tests.hostile.conftest import MEMORY_MB_MAX, Connect
+from tests.hostile.conftest import MEMORY_MB_MAX, Connect, peak_mb
 
 CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, REQUEST_TIMED_OUT, INVALID_RECORD = 2, 10, 7, 87
 BOMB_BYTES = 256 * 1024 * 1024
@@ -44,9 +44,9 @@ OPENED: dict[str, dict[str, str]] = {
 
 
 @pytest.fixture(params=OPENED)
-def opened(request: pytest.FixtureRequest, hostile: Connect, unique: Callable[[str], str]) -> str:
+def opened(request: pytest.FixtureRequest, broker: BrokerProcess, unique: Callable[[str], str]) -> str:
     """A topic whose batches the broker looks into, of every kind there is."""
-    return hostile().create_topic(unique(request.param), **OPENED[request.param])
+    return RawClient(broker.port).create_topic(unique(request.param), **OPENED[request.param])
 
 
 def holding(payload: bytes, count: int, codec: Compression = Compression.NONE) -> bytes:
@@ -104,12 +104,7 @@ def test_decompression_bombs_are_refused(hostile: Connect, broker: BrokerProcess
 def _worker_mb(broker: BrokerProcess) -> float:
     """The highest resident memory that any child of the broker has had."""
     children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
-    peaks = [0.0]
-    for child in children:
-        for line in Path(f"/proc/{child}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                peaks.append(int(line.split()[1]) / 1024)
-    return max(peaks)
+    return max((peak_mb(child) for child in children), default=0.0)
 
 
 INSIDE: dict[str, bytes] = {

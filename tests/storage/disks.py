@@ -1,7 +1,7 @@
 """Disks that misbehave, for tests of everything that writes through `Disk`.
 
 `ForgetfulDisk` loses in a crash what was not synced; `FullDisk` has only so much room; `FailingDisk` fails on request;
-`CountingDisk` says how much was read. All of them work on real files below a real folder.
+`CountingDisk` says how much was read; `HastyDisk` never waits for the device. All of them work on real files.
 """
 
 from __future__ import annotations
@@ -95,6 +95,12 @@ class ForgetfulFile(File):
             start = self.size
             super().append(parts, total)
             self._node.touch(start)
+
+    def patch(self, data: bytes, position: int) -> None:
+        with self._disk.lock:
+            self._disk.step()
+            super().patch(data, position)
+            self._node.touch(position)
 
     def truncate(self, size: int) -> None:
         with self._disk.lock:
@@ -259,6 +265,26 @@ class ForgetfulDisk(Disk):
                 place = places.get(id(entry))
                 live = place.read_bytes() if place else bytes(entry.durable)  # without a name it can't be read again
                 yield path / name, entry.after_crash(live, self.chance)
+
+
+class HastyFile(File):
+    __slots__ = ()
+
+    def sync(self) -> None:
+        pass
+
+
+class HastyDisk(Disk):
+    """Syncs nothing, for tests that do the same thing a thousand times."""
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
+        return HastyFile(path, create=create, writable=writable)
+
+    def _write(self, path: Path, data: bytes, durable: bool) -> None:
+        super()._write(path, data, False)
+
+    def sync_directory(self, path: Path) -> None:
+        pass
 
 
 class FullFile(File):

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ log = logging.getLogger("penstock.partitions")
 TOPIC_ID_FILE = "topic-id"
 DELETED = ".deleted"
 STRAY = ".stray"
+FOLDERS_AT_ONCE = 16  # mostly waiting for syncs, which share the file system's journal
 NEVER = 2**63 - 1  # how Kafka writes it
 FLUSH_INTERVAL_MS = 1000  # of `flush=interval` where nothing else is said
 
@@ -62,24 +64,33 @@ class Partitions:
         if found is not None:
             self._summaries = found
             return
-        for topic in self._image.topics.values():
-            for index in range(len(topic.partitions)):
-                self._recover(topic, index)
+        began = time.monotonic()
+        folders = [(topic, index) for topic in self._image.topics.values() for index in range(len(topic.partitions))]
+        with ThreadPoolExecutor(FOLDERS_AT_ONCE) as threads:
+            results = [result for result in threads.map(self._recover, folders) if result is not None]
+        if results:
+            log.info(
+                "recovered partitions=%d read=%d cut=%d ms=%d", len(results), sum(r.bytes_read for r in results),
+                sum(r.bytes_cut for r in results), (time.monotonic() - began) * 1000,
+            )  # fmt: skip
         self._set_strays_aside()
 
-    def _recover(self, topic: TopicState, index: int) -> None:
+    def _recover(self, folder: tuple[TopicState, int]) -> recovery.Recovery | None:
+        """In a thread."""
+        topic, index = folder
         name = folder_name(topic.name, index)
-        directory = self.data_dir / name
         if self._topic_id(name) != topic.topic_id.hex():
-            return
-        began = time.monotonic()
+            return None
+        directory = self.data_dir / name
         result = recovery.recover(self.disk, directory, self._log_settings(topic), time.time_ns() // 1_000_000)
         self._recovered[name] = result.log
-        level = logging.ERROR if result.damaged else logging.WARNING if result.bytes_cut else logging.INFO
-        log.log(
-            level, "recovered partition=%s end=%d read=%d cut=%d damaged=%s ms=%d", name, result.log.end_offset,
-            result.bytes_read, result.bytes_cut, result.damaged, (time.monotonic() - began) * 1000,
-        )  # fmt: skip
+        if result.damaged or result.bytes_cut:
+            log.log(
+                logging.ERROR if result.damaged else logging.WARNING,
+                "cut partition=%s end=%d cut=%d damaged=%s", name, result.log.end_offset, result.bytes_cut,
+                result.damaged,
+            )  # fmt: skip
+        return result
 
     def _topic_id(self, folder: str) -> str | None:
         held = self.disk.read(self.data_dir / folder / TOPIC_ID_FILE)
@@ -241,11 +252,9 @@ class Partitions:
 
     def close(self) -> None:
         """Everything on the device, and the summary that lets the next start trust it."""
-        logs: dict[str, Log] = {}
-        for (topic, index), partition in self._open.items():
-            if partition.error is None:
-                summary.close_cleanly(partition.log)
-                logs[folder_name(topic, index)] = partition.log
+        logs = {folder_name(*key): partition.log for key, partition in self._open.items() if partition.error is None}
+        with ThreadPoolExecutor(FOLDERS_AT_ONCE) as threads:
+            list(threads.map(summary.close_cleanly, logs.values()))
         failed = [p.name for p in self._open.values() if p.error is not None]
         if failed:
             log.error("no clean stop: partitions that failed must be recovered: %s", ", ".join(failed))

@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.protocol.record_batch import LEADER_EPOCH_AT
 from penstock.storage import checkpoint, index, leader_epochs, snapshots, swap
 from penstock.storage.disk import Disk
 from penstock.storage.index import FOOTER_SIZE, Footer, Index
@@ -52,8 +53,8 @@ class _Recoverer:
         self.bytes_read = 0
         self.bytes_cut = 0
         self.damaged = False
+        self.recorded_epochs = leader_epochs.load(disk, directory)
         self.epochs = leader_epochs.load(disk, directory)
-        self.known_epochs = frozenset(self.epochs.epochs)
         self.producers, self.producers_from = snapshots.newest(disk, directory, OFFSET_MAX) or (Producers(), 0)
 
     def run(self) -> Recovery:
@@ -133,14 +134,15 @@ class _Recoverer:
 
     def _learn(self, segment: Segment, footer: Footer) -> None:
         """From headers alone: producers behind the last snapshot, and epochs if the file of them is lost."""
-        if self.known_epochs and footer.end_offset <= self.producers_from:
+        if self.recorded_epochs.epochs and footer.end_offset <= self.producers_from:
             return
         for batch in segment.batches(0, footer.segment_size):
             self.bytes_read += min(batch.size, WALK_CHUNK)
             self._note(batch)
 
     def _note(self, batch: Batch) -> None:
-        if batch.leader_epoch >= 0:
+        recorded = self.recorded_epochs.epochs
+        if batch.leader_epoch >= 0 and (not recorded or batch.leader_epoch in recorded):
             self.epochs.begin(batch.leader_epoch, batch.base_offset)
         self.producers.replay((batch,), self.producers_from)
 
@@ -150,7 +152,7 @@ class _Recoverer:
         offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
         batches = scan.batches(
             self.end, offset_max if next_base is None else min(offset_max, next_base - 1), self.leader_epoch,
-            self.known_epochs, is_last=next_base is None, gaps=self.settings.compact,
+            self.recorded_epochs, gap_at_end=self.settings.compact or next_base is not None,
         )  # fmt: skip
         for batch in batches:
             if batch.position >= segment.indexed_to:
@@ -162,6 +164,8 @@ class _Recoverer:
             self.end = batch.last_offset + 1
         if 0 <= segment.first_timestamp_ms < segment.created_ms:
             segment.created_ms = segment.first_timestamp_ms
+        for batch in scan.wrong_epochs:
+            segment.file.patch(batch.leader_epoch.to_bytes(4, "big"), batch.position + LEADER_EPOCH_AT)
         sound = scan.position == segment.size
         if not sound:
             self._cut(segment, scan)
@@ -222,8 +226,8 @@ class _Recoverer:
         return log
 
     def _settle_epochs(self, log: Log) -> None:
-        recorded = leader_epochs.load(self.disk, self.directory)
-        self.epochs.cut_end(self.end)
+        recorded = self.recorded_epochs
+        self.epochs.cut_end(self.end + 1)  # one that began at the end, and has written nothing yet, may go on
         if self.epochs.epochs != recorded.epochs or self.epochs.starts != recorded.starts:
             self.epochs.save(self.disk, self.directory)
         self.epochs.cut_start(log.start_offset)

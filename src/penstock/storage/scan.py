@@ -1,17 +1,19 @@
 """Reading a segment that nothing vouches for: every batch is checked, and the first bad one ends the walk.
 
-The checksum of a batch does not cover its base offset and leader epoch, which a leader stamps. A batch whose offset or
-epoch jumps is therefore only believed once the next batch agrees with it.
+The checksum of a batch does not cover its base offset and leader epoch, which a leader stamps. A batch that leaves
+offsets out is therefore only believed once the next one agrees with it. An epoch that never began in this log is put
+right from the record of those that did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from crc32c import crc32c
 
 from penstock.protocol.record_batch import ATTRIBUTES_AT, HEADER_SIZE, MAGIC_AT
 from penstock.storage.disk import File
+from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.segment import Batch, CorruptSegment, parse
 
 CHUNK = 1024 * 1024
@@ -27,16 +29,16 @@ class Scan:
         self.position = position
         self.size = size
         self.bytes_read = 0
+        self.wrong_epochs: list[Batch] = []  # as they should be
 
     def batches(
-        self, expected_offset: int, offset_max: int, leader_epoch: int, known_epochs: Collection[int], *, is_last: bool,
-        gaps: bool,
-    ) -> Iterator[Batch]:  # fmt: skip
-        """Good batches in order. At the end of the last segment nothing can agree with a jump any more: `gaps` says
-        whether the log may lack offsets."""
+        self, expected_offset: int, offset_max: int, leader_epoch: int, epochs: LeaderEpochs, *, gap_at_end: bool
+    ) -> Iterator[Batch]:
+        """Good batches in order. `gap_at_end` says whether to believe a last batch that leaves offsets out before it,
+        which nothing behind it can agree with any more."""
         doubted: Batch | None = None
-        believed_at_end = False
-        for batch in self._sound_batches():
+        for sound in self._sound_batches():
+            batch = self._with_right_epoch(sound, leader_epoch, epochs)
             if batch.last_offset > offset_max:
                 break
             if batch.base_offset < expected_offset or batch.leader_epoch < leader_epoch:
@@ -45,16 +47,23 @@ class Scan:
             if doubted is not None:
                 yield self._passed(doubted)
                 doubted = None
-            new_epoch = (
-                batch.leader_epoch > leader_epoch and bool(known_epochs) and batch.leader_epoch not in known_epochs
-            )
-            if batch.base_offset > expected_offset or new_epoch:
-                doubted, believed_at_end = batch, not is_last or (gaps and not new_epoch)
+            if batch.base_offset > expected_offset:
+                doubted = batch
             else:
                 yield self._passed(batch)
             expected_offset, leader_epoch = batch.last_offset + 1, batch.leader_epoch
-        if doubted is not None and believed_at_end:
+        if doubted is not None and gap_at_end:
             yield self._passed(doubted)
+
+    def _with_right_epoch(self, batch: Batch, leader_epoch: int, epochs: LeaderEpochs) -> Batch:
+        """An epoch is recorded before its first batch is written, so one that is not on record can't be right."""
+        if batch.leader_epoch == leader_epoch or batch.leader_epoch in epochs.epochs:
+            return batch
+        recorded = epochs.epoch_of(batch.base_offset)
+        if recorded < max(leader_epoch, 0):
+            return batch
+        self.wrong_epochs.append(batch._replace(leader_epoch=recorded))
+        return self.wrong_epochs[-1]
 
     def _passed(self, batch: Batch) -> Batch:
         self.position = batch.end

@@ -25,6 +25,7 @@ READ_COMMITTED = 1
 READ_NOW_MAX = 64 * 1024  # more than this goes from the page cache to the socket by itself
 READ_NOW_TOTAL_MAX = 1024 * 1024  # and so does what stands behind this much in one answer
 WAIT_MS_MAX = 10 * 60 * 1000
+NO_RECORDS = b""  # librdkafka takes null records for a broken response
 
 
 def handle(context: Context, call: Call[FetchRequest]) -> FetchResponse | Deferred[FetchResponse]:
@@ -74,7 +75,9 @@ class _Fetch:
         return urgent or total >= request.min_bytes
 
     def _read(self, key: Key, asked: FetchPartition, room: int, total: int) -> tuple[PartitionData, int]:
-        data = PartitionData(partition_index=asked.partition, high_watermark=-1, aborted_transactions=None)
+        data = PartitionData(
+            partition_index=asked.partition, high_watermark=-1, aborted_transactions=None, records=NO_RECORDS
+        )
         if self._call.request.isolation_level == READ_COMMITTED:
             data.aborted_transactions = []
         try:

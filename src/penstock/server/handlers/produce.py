@@ -182,7 +182,7 @@ def _kept(records: memoryview | None, is_ours: bool) -> memoryview:
 
 
 def _worth_opening(batch: memoryview, settings: PartitionSettings) -> bool:
-    """Whether the header is sound. If not, the append refuses the batch; recompressed, it would have a CRC that fits."""
+    """Whether the header is sound. If not, the append refuses the batch; recompressed, its CRC would fit."""
     if not HEADER_SIZE <= len(batch) <= settings.max_message_bytes:
         return False
     header = BatchHeader._make(HEADER.unpack_from(batch))
