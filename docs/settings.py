@@ -29,7 +29,7 @@ ALSO_WITHOUT_EFFECT = frozenset(
 
 UNITS = ((24 * 3600 * 1000, "d"), (3600 * 1000, "h"), (60 * 1000, "min"), (1000, "s"))
 SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-NEVER = {2**63 - 1, 2**31 - 1}
+NO_LIMIT = {2**63 - 1, 2**31 - 1}
 
 HEAD = """\
 # Settings
@@ -91,8 +91,8 @@ def default(setting: Setting) -> str:
         return ""
     if isinstance(setting.default, bool) or not isinstance(setting.default, int):
         return f"`{text}`"
-    if setting.default in NEVER:
-        return f"`{text}` (no limit)" if setting.default == 2**31 - 1 else f"`{text}` (never)"
+    if setting.default in NO_LIMIT:
+        return f"`{text}` (no limit)"
     units = UNITS if setting.name.endswith(".ms") else SIZES if setting.name.endswith(".bytes") else ()
     for size, unit in units:
         if setting.default and setting.default % size == 0:

@@ -126,9 +126,7 @@ def test_a_commit_with_a_very_long_note_is_refused(hostile: Connect, group: str,
     assert response.topics[0].partitions[0].error_code == OFFSET_METADATA_TOO_LARGE
 
 
-@pytest.mark.parametrize(
-    "name", ["x" * 32_767, "\0", "../../etc", "naïve \U0001f6b0", "a\nb"], ids=lambda n: repr(n)[:12]
-)
+@pytest.mark.parametrize("name", ["x" * 32_767, "\0", "../../etc", "naïve \U0001f6b0", "a\nb"], ids=range(5))
 def test_groups_and_members_may_be_called_anything(hostile: Connect, group: str, name: str) -> None:
     client = hostile()
     assert join(client, name) is not None

@@ -24,7 +24,7 @@ from tests.hostile.conftest import Connect
 TOPIC, GROUP = "known-topic", "known-group"
 FRACTION = 10  # of what a request may hold at most
 HANDLING_S_MAX = 0.8  # for as much as a request may hold
-TOPIC_RESOURCE = 2
+PARTICULAR = {"acks": 1, "session_epoch": -1, "allow_auto_topic_creation": False, "resource_type": 2}
 
 Path = tuple[str, ...]
 
@@ -90,9 +90,7 @@ def _element(cls: Any, version: int, number: int | None) -> Any:
 def _field(f: Field, name: str, version: int, number: int | None) -> Any:
     if f.type.name in ("string", "struct", "bytes", "records") and not (f.type.name == "struct" and f.default is None):
         return _value(f.type, name, version, number)
-    if name == "resource_type":
-        return TOPIC_RESOURCE
-    return [] if f.type.name == "array" else {"acks": 1, "session_epoch": -1}.get(name, f.default)
+    return [] if f.type.name == "array" else PARTICULAR.get(name, f.default)
 
 
 def _value(t: Any, name: str, version: int, number: int | None) -> Any:
@@ -116,7 +114,7 @@ def test_as_many_elements_as_a_request_may_hold_are_handled_before_anybody_waits
 ) -> None:
     client = hostile(timeout_s=30)
     version = cls.versions.last if cls.api_key > 1 else 12  # the hot ones by name: ids would be unknown at once
-    client.ask(cls(), version)  # the first of a kind compiles its reader
+    client.ask(_element(cls, version, None), version)  # the first of a kind compiles its reader
     costs = {}
     for path in arrays(cls, version):
         for number in (lambda _: None, lambda i: i):

@@ -126,7 +126,7 @@ class Broker:
             initial_rebalance_delay_ms=get("group.initial.rebalance.delay.ms"),
             group_max_size=get("group.max.size"),
             offset_metadata_max_bytes=get("offset.metadata.max.bytes"),
-            append_max_bytes=16 << 20,
+            append_max_bytes=4 << 20,
             offsets_retention_ms=get("offsets.retention.minutes") * 60_000,
             offsets_retention_check_interval_ms=get("offsets.retention.check.interval.ms"),
         )

@@ -112,13 +112,20 @@ class Log:
         self, batch: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp_ms: int, now_ms: int
     ) -> None:
         """The batch's bytes must already carry `base_offset`, which is at least `next_offset`."""
-        segment = self.active
-        if segment is None or self._is_full(segment, size, last_offset, now_ms):
-            segment = self.roll(base_offset, now_ms)
-        position = segment.size + self.staged_bytes
+        segment, settings = self.active, self.settings
+        position = segment.size + self.staged_bytes if segment is not None else 0
+        if segment is None or (
+            position
+            and (
+                position + size > settings.segment_bytes
+                or now_ms - segment.created_ms > settings.segment_ms
+                or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            )
+        ):
+            segment, position = self.roll(base_offset, now_ms), 0
         if position >= segment.indexed_to:
             segment.index.add(base_offset - segment.base_offset, position, segment.max_timestamp_ms)
-            segment.indexed_to = position + self.settings.index_interval_bytes
+            segment.indexed_to = position + settings.index_interval_bytes
         if max_timestamp_ms > segment.max_timestamp_ms:
             segment.max_timestamp_ms = max_timestamp_ms
             segment.max_timestamp_offset = base_offset
@@ -127,14 +134,6 @@ class Log:
         self.staged.append(batch)
         self.staged_bytes += size
         self.next_offset = last_offset + 1
-
-    def _is_full(self, segment: Segment, size: int, last_offset: int, now_ms: int) -> bool:
-        held = segment.size + self.staged_bytes
-        return held > 0 and (
-            held + size > self.settings.segment_bytes
-            or now_ms - segment.created_ms > self.settings.segment_ms
-            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-        )
 
     def write_staged(self) -> None:
         """Raises OSError with nothing of it in the log."""

@@ -75,8 +75,9 @@ connection was closed."""
 class Connection:
     __slots__ = (
         "_large", "_large_have", "_large_need", "_large_turn", "_loop", "_memory", "_on_close", "_out", "_partial",
-        "_reading", "_sending", "_writing", "active", "candidate", "charged", "closed", "dispatch", "fd", "frame_max",
-        "host", "listener", "memo", "promised", "session", "slots", "sock", "turn", "unsent", "waiting_for",
+        "_ranges", "_reading", "_sending", "_writing", "active", "candidate", "charged", "closed", "dispatch", "fd",
+        "frame_max", "host", "listener", "memo", "promised", "session", "slots", "sock", "turn", "unsent",
+        "waiting_for",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +111,7 @@ class Connection:
         self.charged = 0
         self._out: list[Any] = []
         self.unsent = 0
+        self._ranges = False  # whether some of what is to be sent lies in files
         self._sending = False
         self._writing = False
         self.slots: deque[Slot] = deque()
@@ -307,6 +309,8 @@ class Connection:
     def send_parts(self, parts: list[Any]) -> None:
         self._out += parts
         self.unsent += sum(map(len, parts))
+        if len(parts) > 1 and any(hasattr(part, "file") for part in parts):
+            self._ranges = True
         if not self._sending:
             self._sending = True
             self.turn.sends.append(self)
@@ -344,14 +348,14 @@ class Connection:
             return
         out = self._out
         try:
-            if len(out) == 1 and type(out[0]) is bytes:
-                sent = self.sock.send(out[0])
-                if sent == len(out[0]):
-                    out.clear()
-                else:
-                    out[0] = memoryview(out[0])[sent:]
-            else:
+            if self._ranges:
                 self._send_all(out)
+            else:
+                answers = out[0] if len(out) == 1 else b"".join(out)
+                sent = self.sock.send(answers)
+                out.clear()
+                if sent < len(answers):
+                    out.append(memoryview(answers)[sent:])
         except BlockingIOError:
             pass
         except OSError:
@@ -367,6 +371,7 @@ class Connection:
 
     def _send_all(self, out: list[Any]) -> None:
         """As much as the socket takes; what it does not take stays."""
+        self._ranges = False
         self._out = out = _joined(out)
         done = 0
         try:
@@ -376,6 +381,7 @@ class Connection:
                 done = number + 1
         finally:
             del out[:done]
+            self._ranges = any(type(part) is not memoryview for part in out)
 
     def _send_part(self, part: Any, more: bool) -> Any:
         """What is left of the part, None if it is all sent."""
