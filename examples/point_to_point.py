@@ -27,7 +27,14 @@ class Worker(threading.Thread):
         self.done: list[str] = []
 
     def run(self) -> None:
-        consumer = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": "workers-of-" + self.topic})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": BOOTSTRAP,
+                "group.id": "workers-of-" + self.topic,
+                "auto.offset.reset": "earliest",
+                "heartbeat.interval.ms": 300,  # how soon a worker learns that another has come; 3 s if not set
+            }
+        )
         consumer.subscribe([self.topic], on_assign=self.on_assign)
         while not self.all_done.is_set():
             message = consumer.poll(0.1)

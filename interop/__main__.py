@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         print("\n".join(each.name for each in CHECKS))
         return 0
     work = Path(tempfile.mkdtemp(prefix="interop-", dir=cache()))
-    settings = {"log.cleaner.backoff.ms": "500"} | dict(each.split("=", 1) for each in options.set)
+    settings = dict(each.split("=", 1) for each in options.set)
     try:
         try:
             libraries()

@@ -43,7 +43,7 @@ def describes_members_at_work(site: Site) -> None:
     with site.background("kafka-console-consumer", *consume):
         until(lambda: groups(site, "--describe", "--group", group, "--state"), "Stable", "range")
         members = groups(site, "--describe", "--group", group, "--members", "--verbose")
-        members.expect(rf"{group}\s+worker-\S+\s+/127.0.0.1\s+worker\s+2", f"{topic}:0,1")
+        members.expect(rf"{group}\s+worker-\S+\s+/?127.0.0.1\s+worker\s+2", f"{topic}:0,1")
         until(lambda: groups(site, "--describe", "--group", group), rf"{topic}\s+1\s+\d+\s+\d+\s+0\s+worker-")
         groups(site, "--delete", "--group", group).shows("GroupNotEmpty|not empty|is not empty")
         groups(site, "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute").shows(

@@ -64,6 +64,7 @@ def hostile(broker: BrokerProcess, honest: Honest, resident_mb_at_first: float) 
     honest.begin()
     yield connect
     report, growth_mb = honest.report(), peak_mb(broker.pid) - resident_mb_at_first
+    import os; print(f"\n{os.environ['PYTEST_CURRENT_TEST'][:130]} GROWTH {growth_mb:.1f} clients {len(clients)} latency {report.slowest_s:.2f}")
     for client in clients:
         client.close()
     assert broker.process is not None

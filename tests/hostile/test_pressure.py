@@ -16,7 +16,6 @@ import pytest
 
 from penstock.protocol.framing import request_frame
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
-from penstock.protocol.messages.fetch import FetchPartition
 from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.protocol.schema import Message
 from tests.brokers import BrokerProcess
@@ -73,10 +72,7 @@ def _requests(topic: str) -> dict[str, tuple[Message, int]]:
         "Metadata": (MetadataRequest(topics=None), 12),
         "Produce": (produce_request(topic, batch_of(b"x"), acks=1), PRODUCE_VERSION),
         "Fetch": (fetch_request(topic, max_bytes=1 << 20), FETCH_VERSION),
-        "Fetch that waits": (
-            fetch_request(topic, FetchPartition(fetch_offset=0), max_wait_ms=50, min_bytes=1 << 30),
-            12,
-        ),
+        "Fetch that waits": (fetch_request(topic, max_wait_ms=50, min_bytes=1 << 30), FETCH_VERSION),
     }
 
 

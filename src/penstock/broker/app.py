@@ -25,7 +25,6 @@ from penstock.cluster.controller import Controller
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.model import BrokerState, ClusterImage, Endpoint, TopicState
 from penstock.cluster.settings import BrokerSettings
-from penstock.coordinator.machine import Ticket
 from penstock.coordinator.runtime import Runtime
 from penstock.groups import commands
 from penstock.groups.config import GroupConfig
@@ -64,6 +63,7 @@ class Broker:
         self.data_dir = Path(settings.get("data"))
         self._disk = disk or Disk()
         self.host, self.port = "", 0
+        self._deleted_topics: list[str] = []
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -142,9 +142,14 @@ class Broker:
 
     def topic_deleted(self, topic: TopicState) -> None:
         log.info("deleted topic=%s", topic.name)
-        offsets = self.image.topics.get(OFFSETS_TOPIC)
-        for index in range(len(offsets.partitions) if offsets else 0):
-            self.groups.submit(index, lambda t: commands.TopicsDeleted(Ticket(t), frozenset((topic.name,))), _ignore)
+        if not self._deleted_topics:
+            asyncio.get_running_loop().call_soon(self._tell_groups)
+        self._deleted_topics.append(topic.name)
+
+    def _tell_groups(self) -> None:
+        """Offsets that were committed for topics that are gone go too."""
+        names, self._deleted_topics = frozenset(self._deleted_topics), []
+        self.groups.broadcast(lambda ticket: commands.TopicsDeleted(ticket, names))
 
     async def stop(self) -> None:
         self._listener.stop_accepting()
@@ -160,10 +165,6 @@ class Broker:
         await self.controller.close()
         await self._store.close()
         os.close(self._lock)
-
-
-def _ignore(_: object) -> None:
-    """Nobody waits for this reply."""
 
 
 def _reachable(host: str) -> str:

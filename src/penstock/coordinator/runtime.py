@@ -200,6 +200,11 @@ class Runtime:
         self.submit(index, make, answered)
         return await future
 
+    def broadcast(self, make: MakeCommand) -> None:
+        """To every machine that there is; nobody waits for the replies."""
+        for shard in list(self._shards.values()):
+            shard.submit(make, lambda reply: None)
+
     def load_all(self, count: int) -> None:
         """On start: the machines of partitions that hold something, so that time-outs run on."""
         for index in range(count):

@@ -25,7 +25,7 @@ from penstock.protocol.messages.produce import (
 from penstock.replication.partition import Partition
 from penstock.server.context import Context
 from penstock.server.handlers.produce import ACKS_ALL, fail, storage_error
-from penstock.transport.connection import Connection
+from penstock.transport.connection import UNSENT_MAX, Connection
 from penstock.transport.turn import Turn
 
 FIRST_VERSION = 8  # from here on the answer's variable part is laid out as below
@@ -91,13 +91,13 @@ class ProduceMemo:
 
     def run(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
         at = start + self._records_at
-        if at > stop:
+        if at >= stop:
             return False
         key_and_version, correlation_id, prefix, index, byte, byte_2, byte_3 = self._read(data, start + 4)
         if prefix != self._prefix or key_and_version != self._version or self._generation != self._image.generation:
             return False
         slots = connection.slots
-        if slots and (not slots[-1].shared or connection.congested):
+        if connection.unsent > UNSENT_MAX or (slots and (not slots[-1].shared or connection.congested)):
             return False
         route = self._routes.get(index) or self._route(index)
         if route is None:

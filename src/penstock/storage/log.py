@@ -291,12 +291,15 @@ class Log:
         return dropped
 
     def discard(self, dropped: list[Segment]) -> None:
-        """In a thread: removes the files. The start offset is made durable first: names that vanish in any order can
-        leave no hole then, and a log without segments can't begin at 0 again."""
+        """In a thread: removes the files. Two things are made durable first: what is known of the producers of the
+        dropped batches, and the start offset. With it, names that vanish in any order leave no hole, and a log without
+        segments can't begin at 0 again."""
+        bases = [segment.base_offset for segment in self.segments]
+        snapshots.sync(self.disk, self.directory, bases[0])
         self.save_start()
         for segment in dropped:
             segment.remove()
-        snapshots.prune(self.disk, self.directory, [segment.base_offset for segment in self.segments])
+        snapshots.prune(self.disk, self.directory, bases)
 
     def cut_end(self, end: int) -> None:
         """After segments were cut: the log ends at the offset, and what goes with it is read again."""

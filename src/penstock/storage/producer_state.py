@@ -24,7 +24,8 @@ SEQUENCE_MAX = 2**31 - 1
 NO_PRODUCER = -1
 
 _VERSION = 1
-_HEAD = struct.Struct(">HIQ")  # version, CRC32C of what follows the head, number of producers
+_HEAD = struct.Struct(">HIQ")  # version, CRC32C of what follows it, number of producers
+_CHECKED_FROM = 6
 _PRODUCER = struct.Struct(">qhqqiB")
 _BATCH = struct.Struct(">iiqqq")
 
@@ -156,7 +157,7 @@ class Producers:
             del self.entries[producer_id]
 
     def dump(self) -> bytes:
-        body = bytearray()
+        body = bytearray(len(self.entries).to_bytes(8, "big"))
         for e in self.entries.values():
             body += _PRODUCER.pack(
                 e.producer_id, e.producer_epoch, e.last_timestamp_ms, e.current_transaction_first_offset,
@@ -164,7 +165,7 @@ class Producers:
             )  # fmt: skip
             for batch in e.batches:
                 body += _BATCH.pack(*batch)
-        return _HEAD.pack(_VERSION, crc32c(body), len(self.entries)) + body
+        return _HEAD.pack(_VERSION, crc32c(body), 0)[:_CHECKED_FROM] + body
 
 
 def load(data: bytes) -> Producers | None:
@@ -172,7 +173,7 @@ def load(data: bytes) -> Producers | None:
     if len(data) < _HEAD.size:
         return None
     version, checksum, count = _HEAD.unpack_from(data)
-    if version != _VERSION or crc32c(memoryview(data)[_HEAD.size :]) != checksum:
+    if version != _VERSION or crc32c(memoryview(data)[_CHECKED_FROM:]) != checksum:
         return None
     producers = Producers()
     for entry in _entries(data, count):

@@ -29,6 +29,14 @@ def save(disk: Disk, directory: Path, offset: int, producers: Producers) -> None
     disk.replace(directory / file_name(offset, "snapshot"), producers.dump(), durable=False)
 
 
+def sync(disk: Disk, directory: Path, offset: int) -> None:
+    """Before batches are deleted that the snapshot remembers: from then on it can't be made again."""
+    try:
+        disk.open(directory / file_name(offset, "snapshot")).sync()
+    except FileNotFoundError:
+        pass
+
+
 def read(disk: Disk, directory: Path, offset: int) -> Producers | None:
     data = disk.read(directory / file_name(offset, "snapshot"))
     return None if data is None else producer_state.load(data)

@@ -174,12 +174,16 @@ class Connection:
             self._partial = bytes(view[position:end])
 
     def _begin_large(self, need: int, begun: memoryview) -> None:
+        if self.slots and not self.slots[-1].shared:  # its turn comes after an answer that may take minutes
+            self._partial = bytes(begun)
+            self._pause("order")
+            return
         if self._large is None or len(self._large.bytes) < len(begun):
             capacity = min(need, LARGE_FIRST)
             if not self._memory.take(capacity):
                 self._partial = bytes(begun)
                 self._pause("memory")
-                self._memory.waiting.append(self._memory_returned)
+                self._memory.wait(self._memory_returned)
                 return
             self._drop_large()
             self.charged = capacity
@@ -231,6 +235,7 @@ class Connection:
         if self.closed:
             return
         self._large_need = 0
+        self._memory.finished(self)
         self._large_turn = self.turn.count
         self.turn.schedule()
         if self._memory.waiting or len(large.bytes) > LARGE_KEPT_MAX:
@@ -240,9 +245,9 @@ class Connection:
         large = self._large
         assert large is not None
         capacity = min(self._large_need, 4 * len(large.bytes))
-        if not self._memory.take(capacity - len(large.bytes)):
+        if not self._memory.take_more(capacity - len(large.bytes), self):
             self._pause("memory")
-            self._memory.waiting.append(self._memory_returned)
+            self._memory.wait(self._memory_returned)
             return False
         self.charged = capacity
         grown = ReceiveBuffer(capacity)
@@ -252,6 +257,7 @@ class Connection:
 
     def _drop_large(self) -> None:
         self._large = None
+        self._memory.finished(self)
         if self.charged:
             charged, self.charged = self.charged, 0
             self._memory.give_back(charged)
@@ -265,6 +271,12 @@ class Connection:
         if not self._large_need and self._large is not None:
             self.turn.flush()
             self._drop_large_if_idle()
+
+    @property
+    def held_up_at(self) -> int:
+        """How much there is of a large frame that waits for the peer, to send or to read; below 0 if none does."""
+        waits_for_peer = not self.waiting_for or (self.waiting_for == "order" and not self.slots)
+        return self._large_have if self._large_need and waits_for_peer else -1
 
     def detach_large(self) -> Callable[[], None] | None:
         """Called while a frame is dispatched. If it has a buffer of its own, that is the caller's from now on, who

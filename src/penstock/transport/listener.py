@@ -8,10 +8,12 @@ import socket
 
 from penstock.transport.connection import Connection, Dispatch
 from penstock.transport.memory import MemoryBudget
+from penstock.transport.relief import Relief
 from penstock.transport.turn import Turn
 
 ACCEPTS_PER_TURN = 64
 SWEEPS_PER_IDLE_TIME = 10
+REST_S = 0.5
 
 log = logging.getLogger("penstock.transport")
 
@@ -38,6 +40,7 @@ class Listener:
         self._connections_max = connections_max
         self._sweep_s = max(idle_ms_max / 1000 / SWEEPS_PER_IDLE_TIME, 0.05)
         self.connections: dict[Connection, int] = {}  # with the number of sweeps that found it idle
+        self._relief = Relief(loop, memory, self.connections)
         self._socket: socket.socket | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -64,6 +67,7 @@ class Listener:
                 return
             except OSError as error:  # out of descriptors: the ones that close will make room
                 log.warning("a connection could not be accepted: %s", error)
+                self._rest()
                 return
             if len(self.connections) >= self._connections_max:
                 log.warning("refused a connection from %s: max.connections=%d", address[0], self._connections_max)
@@ -76,6 +80,16 @@ class Listener:
                 dispatch=self._dispatch, frame_max=self._frame_max, on_close=self._closed,
             )  # fmt: skip
             self.connections[connection] = 0
+
+    def _rest(self) -> None:
+        """A connection that can't be accepted stays in line, and would wake the loop again at once."""
+        assert self._socket is not None
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.call_later(REST_S, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._socket is not None:
+            self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
@@ -100,6 +114,7 @@ class Listener:
 
     def close(self) -> None:
         self.stop_accepting()
+        self._relief.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in list(self.connections):

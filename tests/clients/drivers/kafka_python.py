@@ -189,7 +189,8 @@ class KafkaPython:
             isolation_level=isolation,
             max_partition_fetch_bytes=fetch_bytes,
             fetch_max_wait_ms=wait_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
+            # Its group leader may assign before it knows the topic; only the next metadata mends that.
+            metadata_max_age_ms=metadata_max_age_ms or 1000,
             enable_auto_commit=False,
         )
         return KafkaPythonConsumer({**config, **QUICK, **more})

@@ -15,5 +15,5 @@ def handle(context: Context, call: Call[JoinGroupRequest]) -> Deferred[JoinGroup
         context,
         call,
         request.group_id,
-        lambda ticket: commands.Join(ticket, request, call.version, call.client_id or "", call.client_host),
+        lambda ticket: commands.Join(ticket, request, call.version, call.client_id or "", f"/{call.client_host}"),
     )

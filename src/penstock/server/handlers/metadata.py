@@ -22,6 +22,9 @@ from penstock.server.context import Call, Context
 LISTENER_ERRORS_SINCE = 6  # before, a leader without the client's listener was one that is not available
 
 
+CREATED_MAX = 500  # by one request; a client that wants more asks again for what it was told is unknown
+
+
 def handle(context: Context, call: Call[MetadataRequest]) -> MetadataResponse | Awaitable[MetadataResponse]:
     request, image = call.request, context.image
     view = _View(context, call)
@@ -55,6 +58,7 @@ async def _respond_after_creating(
     context: Context, view: _View, names: Sequence[str], creatable: Sequence[str]
 ) -> MetadataResponse:
     """Kafka answers at once with an error that makes the client ask again. Here the topic is part of the answer."""
+    creatable = creatable[:CREATED_MAX]
     outcomes = dict(zip(creatable, await context.controller.auto_create_topics(creatable)))
     failed = {name: outcome.code for name, outcome in outcomes.items() if isinstance(outcome, ApiError)}
     return view.respond([_missing(name, failed[name]) if name in failed else view.by_name(name) for name in names])
