@@ -36,7 +36,7 @@ bench: $(DEVELOPED) ## measure this broker, beside Apache Kafka where there is J
 	$(PYTHON) -m bench $(ARGS)
 
 interop: $(DEVELOPED) ## run other people's clients and tools against this broker
-	$(PYTHON) interop/run $(ARGS)
+	$(PYTHON) -m interop $(ARGS)
 
 fuzz: $(DEVELOPED) ## send it garbage for as long as you like
 	$(PYTHON) -m tests.fuzz $(ARGS)

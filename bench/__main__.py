@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import cells, jars, report, scale, startup
 from bench.loader import LoadFailed, binary
-from bench.peers import BrokerFailed, Peer, kafka, penstock
+from bench.peers import BrokerFailed, Peer, end_on_sigterm, kafka, penstock
 from bench.results import KAFKA, KAFKA_DURABLE, OURS, OURS_DURABLE, Results
 
 OUT = Path(__file__).with_name("out")
@@ -84,6 +84,10 @@ def compare(options: argparse.Namespace, work: Path, results: Results) -> None:
 # ---- alone
 
 
+def large_log_gb(options: argparse.Namespace) -> int:
+    return 50 if options.full else 2 if options.quick else 8
+
+
 def alone(options: argparse.Namespace, work: Path, results: Results) -> None:
     seconds = min(options.seconds, 2.0)
     if wants(options, "startup"):
@@ -91,8 +95,8 @@ def alone(options: argparse.Namespace, work: Path, results: Results) -> None:
     if wants(options, "startup") or wants(options, "partitions"):
         many_partitions(options, work, results, seconds)
     if wants(options, "log"):
-        small_gb, large_gb = (0.5, 2) if options.quick else (1, 50 if options.full else 8)
-        results.attempt("log size", scale.over_log_size(work, small_gb, large_gb, seconds))
+        small_gb = 0.5 if options.quick else 1
+        results.attempt("log size", scale.over_log_size(work, small_gb, large_log_gb(options), seconds))
     if wants(options, "crash"):
         for flush in ("commit", "os"):
             log_gb = 0.25 if options.quick else 1
@@ -117,14 +121,15 @@ def many_partitions(options: argparse.Namespace, work: Path, results: Results, s
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
+    end_on_sigterm()
     began = time.monotonic()
     work = Path(tempfile.mkdtemp(prefix="run-", dir=options.work or jars.cache()))
     results = Results(
         settings={
             "rounds": options.rounds,
             "seconds a load": options.seconds,
-            "acks": options.acks,
-            "quick": options.quick,
+            "acks": "all" if options.acks == -1 else options.acks,
+            "the log grows to": f"{large_log_gb(options)} GB" + ("" if options.full else " (50 GB with --full)"),
         }
     )
     try:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 from bench.loader import LoadFailed, load
 from bench.peers import BrokerFailed, Peer
-from bench.results import COLUMNS, KAFKA, OURS, Comparison
+from bench.results import COLUMNS, KAFKA, KAFKA_DURABLE, OURS, Comparison
 
 PARTITIONS = 6
 SETTLE_S = 0.4  # after a topic is created, before it is used
 MEGABYTE_BATCH, SMALL_BATCH = 1_000_000, 16_384
 BYTES_MAX = 1.5e9
+WARM_S = 2.0  # a JVM compiles what it has seen often
 READERS = (OURS, KAFKA)  # reading waits for no disk: the durable brokers would only repeat the others
 
 
@@ -144,7 +145,7 @@ class Contest:
         shown = []
         for column in self._columns(cell):
             try:
-                got = run_cell(self.peers[column], cell, self._seconds if counts else self._seconds * 0.75, self._acks)
+                got = run_cell(self.peers[column], cell, self._seconds if counts else self._warm_s(column), self._acks)
             except (LoadFailed, BrokerFailed) as failure:
                 self.failures.append(f"{cell.name}, {COLUMNS[column]}: {failure}")
                 shown.append(f"{column} FAILED")
@@ -155,6 +156,9 @@ class Contest:
                     row.samples.setdefault(column, []).append(got[figure.key])
             shown.append(f"{column} " + "/".join(f"{got[figure.key]:.0f}" for figure in cell.figures))
         print(f"  {when}: {cell.name} ({cell.figures[0].unit}): {', '.join(shown)}", flush=True)
+
+    def _warm_s(self, column: str) -> float:
+        return min(WARM_S, 2 * self._seconds) if column in (KAFKA, KAFKA_DURABLE) else min(0.3, self._seconds)
 
     def _columns(self, cell: Cell) -> Iterable[str]:
         return [column for column in cell.columns if column in self.peers]

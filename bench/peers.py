@@ -32,6 +32,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 ADMIN_TIMEOUT_S = 120.0
 POLL_S = 0.002
+LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
@@ -60,7 +61,13 @@ class BrokerFailed(Exception):
 
 
 def die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    """For `preexec_fn`: nothing that was started outlives the thread that started it."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end_on_sigterm() -> None:
+    """An end from outside is an end like any other: brokers are stopped and folders removed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def free_port() -> int:

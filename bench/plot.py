@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 from bench.results import COLUMNS, KAFKA, OURS, OURS_DURABLE, Comparison, Measure, Results
 
-WIDTH, LEFT, RIGHT, ROW, BAR = 900, 340, 90, 34, 12
+WIDTH, LEFT, RIGHT, ROW, BAR = 960, 390, 90, 34, 12
 CHART = WIDTH - LEFT - RIGHT
 SMALLEST, LARGEST = 0.25, 64.0
 TICKS = (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64)
@@ -80,7 +80,7 @@ def _ratio_row(row: Comparison, y: float) -> str:
         drawn += _rect(low, bar, high - low, BAR, colour)
         drawn += _text(max(high, _at(1)) + 5, bar + 10, f"{ratio:.1f}×")
     if row.goal:
-        drawn += _upright(_at(row.goal), y + 2, y + 6 + 2 * BAR, MISSED, 'stroke-width="3"')
+        drawn += _upright(_at(row.goal), y + 2, y + 6 + BAR, MISSED, 'stroke-width="3"')
     return drawn
 
 

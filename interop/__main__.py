@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from bench.jars import NoKafka, cache, libraries
-from bench.peers import BrokerFailed, penstock
+from bench.peers import BrokerFailed, end_on_sigterm, kafka, penstock
 
 from interop import cluster, console, groups, languages, performance, topics
 from interop.checks import CHECKS, Verdict, choose, run_all, table
@@ -26,7 +26,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="checks at once (default: one per core)")
     parser.add_argument("--list", action="store_true", help="name the checks and stop")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the broker")
+    parser.add_argument("--kafka", action="store_true", help="against Apache Kafka instead: is what we expect right?")
     options = parser.parse_args(arguments)
+    end_on_sigterm()
     checks = choose(options.words)
     if options.list:
         print("\n".join(each.name for each in CHECKS))
@@ -38,8 +40,9 @@ def main(arguments: list[str]) -> int:
             libraries()
         except NoKafka as missing:
             print(f"  without Kafka's tools: {missing}")
-        with penstock(work / "data", settings) as peer:
-            print(f"{len(checks)} checks against Penstock on {peer.address}", flush=True)
+        start = kafka if options.kafka else penstock
+        with start(work / "data", settings) as peer:
+            print(f"{len(checks)} checks against {peer.name} on {peer.address}", flush=True)
             outcomes = run_all(checks, Site(peer, work), options.jobs)
             gone = peer.process.poll()
     except BrokerFailed as failure:

@@ -43,6 +43,9 @@ class Member:
     def values(self) -> list[bytes | None]:
         return [message.value for message in list(self.received)]
 
+    def ask_to_stop(self) -> None:
+        self._stop.set()
+
     def stop(self) -> None:
         """Stops polling; the consumer is still a member until it is closed or forgotten."""
         self._stop.set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -29,13 +28,18 @@ def group(unique: Callable[[str], str]) -> str:
 @pytest.fixture
 def join(quick_bootstrap: str, group: str) -> Iterator[Join]:
     """Members of one group, which leave at the end of the test."""
-    with ExitStack() as stack:
+    members: list[Member] = []
 
-        def member(client: Client, *topics: str, into: str = group, **options: Any) -> Member:
-            options.setdefault("session_timeout_ms", 10_000)
-            return stack.enter_context(closing(Member(client, quick_bootstrap, into, *topics, **options)))
+    def member(client: Client, *topics: str, into: str = group, **options: Any) -> Member:
+        options.setdefault("session_timeout_ms", 10_000)
+        members.append(Member(client, quick_bootstrap, into, *topics, **options))
+        return members[-1]
 
-        yield member
+    yield member
+    for joined in members:
+        joined.ask_to_stop()
+    for joined in members:
+        joined.close()
 
 
 @pytest.fixture

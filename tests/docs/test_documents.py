@@ -42,7 +42,7 @@ class Block(NamedTuple):
 
 
 def blocks(document: Path) -> list[Block]:
-    pattern = re.compile(r"^(?:#+ (?P<heading>.*)|```(?P<language>\w+)\n(?P<text>.*?)^```)$", re.M | re.S)
+    pattern = re.compile(r"^(?:#+ (?P<heading>[^\n]*)|```(?P<language>\w+)\n(?P<text>.*?)^```)$", re.M | re.S)
     found: list[Block] = []
     heading = ""
     for match in pattern.finditer(document.read_text()):
@@ -109,7 +109,7 @@ def test_an_example_prints_what_is_shown(example: Path, shared_broker: BrokerPro
     assert_shown(run([sys.executable, str(example), shared_broker.bootstrap], shared_broker.bootstrap), shown)
 
 
-def test_the_command_line_prints_what_is_shown(new_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+def test_the_command_line_prints_what_is_shown(new_broker: Callable[..., BrokerProcess]) -> None:
     bootstrap = new_broker().bootstrap
     penstock = f'penstock() {{ "{sys.executable}" -m penstock "$@"; }}\n'
     sessions = [block.text for block in blocks(README) if block.language == "console"]
@@ -117,7 +117,15 @@ def test_the_command_line_prints_what_is_shown(new_broker: Callable[..., BrokerP
     for session in sessions:
         for part in re.split(r"^\$ ", session, flags=re.M)[1:]:
             command, _, shown = part.partition("\n")
-            assert_shown(run(penstock + command, bootstrap), shown)
+            printed = run(penstock + command, bootstrap)
+            if command.startswith("penstock bench"):  # figures differ, and so do the rows of the histogram
+                assert words(printed) == words(shown)
+            else:
+                assert_shown(printed, shown)
+
+
+def words(report: str) -> list[str]:
+    return re.findall(r"[A-Za-z/]+", report.partition("from produce")[0])
 
 
 @pytest.mark.parametrize(
@@ -168,7 +176,7 @@ def test_the_readme_shows_the_defaults_of_settings() -> None:
         assert setting.text(setting.default) == shown, name
 
 
-UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "s": 1000, "min": 60_000}
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "ms": 1, "s": 1000, "min": 60_000}
 
 
 def bounds() -> Iterator[tuple[str, str, str | None]]:

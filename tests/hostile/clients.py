@@ -59,8 +59,12 @@ def fetch_request(topic: str, *asked: FetchPartition, **options: Any) -> FetchRe
 class RawClient:
     """One connection. Whoever closes it first, nothing here raises for it: that is for the test to judge."""
 
-    def __init__(self, port: int, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+    def __init__(self, port: int, timeout_s: float = ANSWER_TIMEOUT_S, receive_bytes: int = 0) -> None:
+        self.sock = socket.socket()
+        if receive_bytes:  # before the connection is made, or the kernel takes in many megabytes
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.sock.settimeout(timeout_s)
+        self.sock.connect(("127.0.0.1", port))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
 

@@ -58,12 +58,48 @@ class Honest:
         self._process.communicate()
 
 
+class Canary:
+    """Writes numbered records to a topic of its own and reads each one back."""
+
+    def __init__(self, port: int, topic: str = TOPIC) -> None:
+        self._port = port
+        self._topic = topic
+        self.offset = 0
+        self._client = RawClient(port, PATIENCE_S)
+        self._client.create_topic(topic)
+
+    def exchange(self) -> None:
+        value = b"record %d" % self.offset
+        stored = self._client.produce(self._topic, batch_of(value))
+        assert (stored.error_code, stored.base_offset) == (0, self.offset), stored
+        assert self._read(self.offset) == [(self.offset, value)]
+        self.offset += 1
+
+    def _read(self, offset: int) -> list[tuple[int, bytes | None]]:
+        asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+        found = self._client.fetch(self._topic, asked).responses[0].partitions[0]
+        batches = [read_records(batch, 1 << 20, check_crc=True) for _, batch in read_batches(found.records)]
+        return [(record.offset, record.value) for records in batches for record in records]
+
+    def say_hello(self) -> None:
+        """On a new connection."""
+        stranger = RawClient(self._port, PATIENCE_S)
+        assert stranger.ask(ApiVersionsRequest(), 0).error_code == 0
+        stranger.close()
+
+    def come_back(self) -> None:
+        """After the broker was started again: what was written is there."""
+        self._client.close()
+        self._client = RawClient(self._port, PATIENCE_S)
+        found = self._read(0)
+        while found and len(found) < self.offset and (more := self._read(found[-1][0] + 1)):
+            found += more
+        assert found == [(offset, b"record %d" % offset) for offset in range(self.offset)]
+
+
 class _Life:
     def __init__(self, port: int) -> None:
-        self._port = port
-        self._client = RawClient(port, PATIENCE_S)
-        self._client.create_topic(TOPIC)
-        self._offset = 0
+        self._canary = Canary(port)
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._exchanges = 0
@@ -76,7 +112,9 @@ class _Life:
             with self._lock:
                 self._began = began
             try:
-                self._exchange()
+                self._canary.exchange()
+                if self._canary.offset % HELLO_EVERY == 0:
+                    self._canary.say_hello()
             except Exception as error:  # whatever it is, the test is to hear of it
                 self._failure = f"{type(error).__name__}: {error}"
             with self._lock:
@@ -85,23 +123,6 @@ class _Life:
             time.sleep(PAUSE_S)
             with self._lock:
                 self._began = time.monotonic()
-
-    def _exchange(self) -> None:
-        value = b"record %d" % self._offset
-        stored = self._client.produce(TOPIC, batch_of(value))
-        assert (stored.error_code, stored.base_offset) == (0, self._offset), stored
-        asked = FetchPartition(partition=0, fetch_offset=self._offset, partition_max_bytes=1 << 20)
-        found = self._client.fetch(TOPIC, asked).responses[0].partitions[0]
-        records = [record for _, batch in read_batches(found.records) for record in read_records(batch, 1 << 20)]
-        assert [(r.offset, r.value) for r in records] == [(self._offset, value)], records
-        self._offset += 1
-        if self._offset % HELLO_EVERY == 0:
-            self._say_hello()
-
-    def _say_hello(self) -> None:
-        stranger = RawClient(self._port, PATIENCE_S)
-        assert stranger.ask(ApiVersionsRequest(), 0).error_code == 0
-        stranger.close()
 
     def begin(self) -> None:
         with self._lock:
@@ -125,5 +146,5 @@ def main(port: int) -> None:
 if __name__ == "__main__":
     try:
         main(int(sys.argv[1]))
-    except (OSError, BrokenPipeError, KeyboardInterrupt):
+    except (KeyboardInterrupt, OSError):
         pass

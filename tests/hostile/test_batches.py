@@ -26,7 +26,7 @@ from penstock.protocol.record_batch import (
     read_batches,
 )
 from tests.hostile.clients import NOW_MS, PRODUCE_VERSION, RawClient, answers_of, batch_of, produce_request
-from tests.hostile.conftest import Connect
+from tests.hostile.conftest import Hostile
 
 CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION = 2, 3, 10, 17
 INVALID_REQUIRED_ACKS, INVALID_TIMESTAMP, INVALID_TXN_STATE = 21, 32, 48
@@ -88,7 +88,7 @@ REFUSED: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_an_unsound_batch_is_refused_and_not_stored(hostile: Connect, topic: str, what: str) -> None:
+def test_an_unsound_batch_is_refused_and_not_stored(hostile: Hostile, topic: str, what: str) -> None:
     batch, error = REFUSED[what]
     client = hostile()
     for _ in range(4):  # the third and fourth of a kind take the short way
@@ -118,7 +118,7 @@ def _stored(client: RawClient, topic: str) -> list[tuple[int, int]]:
     ],
 )
 def test_what_the_broker_writes_itself_or_never_reads_may_be_anything(
-    hostile: Connect, topic: str, batch: bytes
+    hostile: Hostile, topic: str, batch: bytes
 ) -> None:
     client = hostile()
     for offset in (0, 2, 4):
@@ -126,7 +126,7 @@ def test_what_the_broker_writes_itself_or_never_reads_may_be_anything(
     assert _stored(client, topic) == [(0, 2), (2, 2), (4, 2)]
 
 
-def test_records_of_garbage_under_a_right_crc_are_stored_and_never_stumbled_over(hostile: Connect, topic: str) -> None:
+def test_records_of_garbage_under_a_right_crc_are_stored_and_never_stumbled_over(hostile: Hostile, topic: str) -> None:
     """Nobody opens them on the way in; a search by time opens them, and must not fall."""
     client = hostile()
     garbage = [
@@ -155,14 +155,14 @@ def _with_records(records: bytes, count: int, codec: int = 0) -> bytes:
     return changed(bytes(out), RECORD_COUNT_AT, "i", count)
 
 
-def test_a_batch_larger_than_the_topic_allows_is_refused(hostile: Connect, topic: str) -> None:
+def test_a_batch_larger_than_the_topic_allows_is_refused(hostile: Hostile, topic: str) -> None:
     client = hostile()
     for _ in range(4):
         assert client.produce(topic, batch_of(b"x" * 2_000_000)).error_code == MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("acks", [2, 3, -2, 32767, -32768])
-def test_acks_that_mean_nothing_are_refused_every_time(hostile: Connect, topic: str, acks: int) -> None:
+def test_acks_that_mean_nothing_are_refused_every_time(hostile: Hostile, topic: str, acks: int) -> None:
     client = hostile()
     for _ in range(5):
         assert client.produce(topic, TWO, acks=acks).error_code == INVALID_REQUIRED_ACKS
@@ -170,7 +170,7 @@ def test_acks_that_mean_nothing_are_refused_every_time(hostile: Connect, topic: 
 
 
 @pytest.mark.parametrize("partition", [1, -1, 2**31 - 1, -(2**31)])
-def test_a_partition_that_does_not_exist_is_refused(hostile: Connect, topic: str, partition: int) -> None:
+def test_a_partition_that_does_not_exist_is_refused(hostile: Hostile, topic: str, partition: int) -> None:
     client = hostile()
     client.produce(topic, TWO)
     client.produce(topic, TWO)
@@ -179,13 +179,13 @@ def test_a_partition_that_does_not_exist_is_refused(hostile: Connect, topic: str
 
 
 @pytest.mark.parametrize("name", ["../victim", "a\0b", "", "x" * 250, "no-such-topic"])
-def test_a_name_that_is_no_topic_is_refused(hostile: Connect, name: str) -> None:
+def test_a_name_that_is_no_topic_is_refused(hostile: Hostile, name: str) -> None:
     client = hostile()
     for _ in range(4):
         assert client.produce(name, TWO).error_code in (UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION)
 
 
-def test_internal_topics_take_nothing_from_clients(hostile: Connect, unique: Callable[[str], str]) -> None:
+def test_internal_topics_take_nothing_from_clients(hostile: Hostile, unique: Callable[[str], str]) -> None:
     client = hostile()
     _begin_groups(client, unique("group"))
     for acks in (-1, 1):
@@ -201,24 +201,24 @@ def _begin_groups(client: RawClient, group: str) -> None:
     client.ask(FindCoordinatorRequest(coordinator_keys=[group], key_type=0), 4)
 
 
-def test_one_partition_ten_times_in_one_request_is_answered_ten_times(hostile: Connect, topic: str) -> None:
+def test_one_partition_ten_times_in_one_request_is_answered_ten_times(hostile: Hostile, topic: str) -> None:
     response = hostile().ask(produce_request(topic, *[TWO] * 10), PRODUCE_VERSION)
     assert [answer.base_offset for answer in answers_of(response)] == list(range(0, 20, 2))
 
 
-def test_good_and_bad_batches_in_one_request_are_told_apart(hostile: Connect, topic: str) -> None:
+def test_good_and_bad_batches_in_one_request_are_told_apart(hostile: Hostile, topic: str) -> None:
     bad = changed(TWO, CRC_AT, "I", 1, sign=False)
     response = hostile().ask(produce_request(topic, TWO, bad, TWO, b"", TWO + TWO), PRODUCE_VERSION)
     assert [answer.base_offset for answer in answers_of(response)] == [0, -1, 2, -1, -1]
 
 
-def test_no_records_at_all_are_refused(hostile: Connect, topic: str) -> None:
+def test_no_records_at_all_are_refused(hostile: Hostile, topic: str) -> None:
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=None)])
     response = hostile().ask(ProduceRequest(acks=-1, topic_data=[data]), PRODUCE_VERSION)
     assert [answer.error_code for answer in answers_of(response)] == [INVALID_RECORD]
 
 
-def test_a_bad_batch_that_nobody_waits_for_costs_the_connection(hostile: Connect, topic: str) -> None:
+def test_a_bad_batch_that_nobody_waits_for_costs_the_connection(hostile: Hostile, topic: str) -> None:
     """With acks=0 there is no answer to hold the error; Kafka hangs up, so that the producer looks again."""
     client = hostile()
     bad = changed(TWO, CRC_AT, "I", 1, sign=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,8 @@ from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from tests.brokers import BrokerProcess
 from tests.hostile.clients import FETCH_VERSION, RawClient, batch_of, fetch_request
-from tests.hostile.conftest import Connect
+from tests.hostile.conftest import Hostile
+from tests.hostile.honest import TOPIC
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, FETCH_SESSION_ID_NOT_FOUND = 1, 3, 70
 INVALID_FETCH_SESSION_EPOCH, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 71, 74, 76 - 1
@@ -34,7 +34,7 @@ def asking(offset: int = 0, **options: Any) -> FetchPartition:
 
 
 @pytest.mark.parametrize("offset", [-1, -2, 11, INT64_MAX, INT64_MIN])
-def test_an_offset_that_does_not_exist_is_out_of_range(hostile: Connect, filled: str, offset: int) -> None:
+def test_an_offset_that_does_not_exist_is_out_of_range(hostile: Hostile, filled: str, offset: int) -> None:
     client = hostile()
     client.fetch(filled, asking(0))
     client.fetch(filled, asking(0))
@@ -44,7 +44,7 @@ def test_an_offset_that_does_not_exist_is_out_of_range(hostile: Connect, filled:
 
 
 @pytest.mark.parametrize("size", [0, -1, 1, INT32_MIN, INT32_MAX])
-def test_whatever_sizes_are_asked_for_whole_batches_are_what_is_given(hostile: Connect, filled: str, size: int) -> None:
+def test_whatever_sizes_are_asked_for_whole_batches_are_what_is_given(hostile: Hostile, filled: str, size: int) -> None:
     client = hostile()
     for options in ({"max_bytes": size}, {"min_bytes": size}, {"max_bytes": size, "min_bytes": size}):
         for _ in range(4):
@@ -56,32 +56,32 @@ def test_whatever_sizes_are_asked_for_whole_batches_are_what_is_given(hostile: C
 
 
 @pytest.mark.parametrize("wait", [-1, INT32_MIN])
-def test_a_negative_wait_is_none(hostile: Connect, filled: str, wait: int) -> None:
+def test_a_negative_wait_is_none(hostile: Hostile, filled: str, wait: int) -> None:
     began = time.monotonic()
     hostile().fetch(filled, asking(10), max_wait_ms=wait)
     assert time.monotonic() - began < 1
 
 
 @pytest.mark.parametrize("epoch", [1, INT32_MAX])
-def test_a_leader_epoch_of_the_future_is_not_known(hostile: Connect, filled: str, epoch: int) -> None:
+def test_a_leader_epoch_of_the_future_is_not_known(hostile: Hostile, filled: str, epoch: int) -> None:
     (partition,) = hostile().fetch(filled, asking(current_leader_epoch=epoch)).responses[0].partitions
     assert partition.error_code == UNKNOWN_LEADER_EPOCH
 
 
 @pytest.mark.parametrize("epoch", [-2, 0, 1, INT32_MAX, INT32_MIN])
-def test_any_last_fetched_epoch_is_answered(hostile: Connect, filled: str, epoch: int) -> None:
+def test_any_last_fetched_epoch_is_answered(hostile: Hostile, filled: str, epoch: int) -> None:
     for offset in (0, 10, 11, INT64_MAX, -1):
         assert hostile().fetch(filled, asking(offset, last_fetched_epoch=epoch)).error_code == 0
 
 
 @pytest.mark.parametrize("session_id", [1, -1, INT32_MAX, INT32_MIN])
-def test_a_session_that_nobody_began_is_not_found(hostile: Connect, filled: str, session_id: int) -> None:
+def test_a_session_that_nobody_began_is_not_found(hostile: Hostile, filled: str, session_id: int) -> None:
     for epoch in (1, 5, INT32_MAX, -2, INT32_MIN):
         response = hostile().fetch(filled, session_id=session_id, session_epoch=epoch)
         assert response.error_code == FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_an_epoch_out_of_turn_does_not_fit_the_session(hostile: Connect, filled: str) -> None:
+def test_an_epoch_out_of_turn_does_not_fit_the_session(hostile: Hostile, filled: str) -> None:
     client = hostile()
     session_id = client.fetch(filled, session_id=0, session_epoch=0).session_id
     for epoch in (2, 3, INT32_MAX, -2):
@@ -89,7 +89,7 @@ def test_an_epoch_out_of_turn_does_not_fit_the_session(hostile: Connect, filled:
         assert response.error_code == INVALID_FETCH_SESSION_EPOCH
 
 
-def test_forgetting_what_was_never_asked_for_is_nothing(hostile: Connect, filled: str) -> None:
+def test_forgetting_what_was_never_asked_for_is_nothing(hostile: Hostile, filled: str) -> None:
     client = hostile()
     session_id = client.fetch(filled, session_id=0, session_epoch=0).session_id
     forgotten = [ForgottenTopic(topic=name, partitions=[0, -1, INT32_MAX, 0]) for name in (filled, "?", "", filled)]
@@ -99,65 +99,23 @@ def test_forgetting_what_was_never_asked_for_is_nothing(hostile: Connect, filled
     assert response.error_code == 0
 
 
-def test_a_partition_that_is_asked_for_many_times_is_answered_once(hostile: Connect, filled: str) -> None:
+def test_a_partition_that_is_asked_for_many_times_is_answered_once(hostile: Hostile, filled: str) -> None:
     for options in ({}, {"session_id": 0, "session_epoch": 0}):
         partitions = hostile().fetch(filled, *[asking(5)] * 1_000, **options).responses[0].partitions
         assert len(partitions) == 1
 
 
-@pytest.mark.parametrize("options", [{}, {"session_id": 0, "session_epoch": 0}], ids=["no session", "a session"])
-def test_a_hundred_thousand_partitions_in_a_fetch_harm_nobody(
-    hostile: Connect, filled: str, options: dict[str, int]
-) -> None:
-    client = hostile(timeout_s=30)
-    many = [asking(partition=index) for index in range(95_000)]
-    client.ask(fetch_request(filled, *many, max_wait_ms=500, **options), FETCH_VERSION)
-
-
-def test_sessions_over_very_many_partitions_do_not_pile_up(hostile: Connect, filled: str) -> None:
-    client = hostile(timeout_s=30)
-    frame = request_frame(
-        fetch_request(filled, *(asking(partition=i) for i in range(20_000)), session_id=0, session_epoch=0),
-        FETCH_VERSION, 1, "hostile",
-    )  # fmt: skip
-    for _ in range(15):
-        client.send(frame)
-        assert client.frame() is not None
-
-
-def test_many_small_pieces_in_one_answer_are_not_gathered_in_memory(
-    hostile: Connect, unique: Callable[[str], str]
-) -> None:
-    """A thousand partitions with sixty kilobytes each: all that one fetch may be answered with."""
-    client = hostile(timeout_s=30)
-    topic = client.create_topic(unique("wide"), partitions=1_000)
-    batch = batch_of(b"x" * 55_000)
-    for index in range(1_000):
-        assert client.produce(topic, batch, partition=index, acks=1).error_code == 0
-    asked = [asking(partition=index) for index in range(1_000)]
-    frame = request_frame(fetch_request(topic, *asked, max_bytes=INT32_MAX), FETCH_VERSION, 1, "hostile")
-    for _ in range(2):
-        client.send(frame)
-        answer = client.frame()
-        assert answer is not None
-        assert len(answer) > 50_000_000
-
-
-def test_a_thousand_waiting_fetches_slow_nobody_down(hostile: Connect, broker: BrokerProcess, filled: str) -> None:
+def test_five_hundred_waiting_fetches_slow_nobody_down(hostile: Hostile, filled: str) -> None:
     """All wait for more than will ever come, on the topic that the honest client writes to."""
-    patient = [RawClient(broker.port) for _ in range(500)]
-    frame = request_frame(
-        fetch_request("canary", asking(), max_wait_ms=INT32_MAX, min_bytes=INT32_MAX), FETCH_VERSION, 1, "hostile"
-    )
-    for client in patient:
+    patient = fetch_request(TOPIC, asking(), max_wait_ms=INT32_MAX, min_bytes=INT32_MAX)
+    frame = request_frame(patient, FETCH_VERSION, 1, "hostile")
+    for client in hostile.crowd(500):
         client.send(frame)
     time.sleep(1)
     hostile().fetch(filled)
-    for client in patient:
-        client.close()
 
 
-def test_names_that_are_no_topic_are_unknown(hostile: Connect) -> None:
+def test_names_that_are_no_topic_are_unknown(hostile: Hostile) -> None:
     topics = [FetchTopic(topic=name, partitions=[asking()]) for name in ("", "../x", "\0", "x" * 32_000, "nobody")]
     response = hostile().ask(FetchRequest(max_wait_ms=0, topics=topics), FETCH_VERSION)
     errors = {partition.error_code for topic in response.responses for partition in topic.partitions}

@@ -15,7 +15,7 @@ from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.protocol.schema import Message
 from tests.brokers import BrokerProcess
 from tests.hostile.clients import RawClient, batch_of, fetch_request, header, produce_request, sized
-from tests.hostile.conftest import Connect
+from tests.hostile.conftest import Hostile
 from tests.protocol.random_messages import random_messages
 
 TLS_CLIENT_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(range(193))
@@ -24,14 +24,14 @@ UNSUPPORTED_VERSION = 35
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 1, 2, 3, 4, 5, 6, 7])
-def test_a_length_below_that_of_a_header_closes_the_connection(hostile: Connect, length: int) -> None:
+def test_a_length_below_that_of_a_header_closes_the_connection(hostile: Hostile, length: int) -> None:
     client = hostile()
     client.send(struct.pack(">i", length) + b"\0" * 64)
     assert client.is_closed()
 
 
 @pytest.mark.parametrize("length", [32 * 1024 * 1024 + 1, 2**30, 2**31 - 1, 0x7F454C46])
-def test_a_length_beyond_the_limit_closes_the_connection_before_anything_is_read(hostile: Connect, length: int) -> None:
+def test_a_length_beyond_the_limit_closes_the_connection_before_anything_is_read(hostile: Hostile, length: int) -> None:
     client = hostile()
     client.send(struct.pack(">i", length))
     assert client.is_closed()
@@ -40,7 +40,7 @@ def test_a_length_beyond_the_limit_closes_the_connection_before_anything_is_read
 @pytest.mark.parametrize(
     "greeting", [HTTP_GET, TLS_CLIENT_HELLO, b"SSH-2.0-OpenSSH_9.6\r\n", b"\0" * 4096, b"\xff" * 4096]
 )
-def test_other_protocols_are_hung_up_on(hostile: Connect, greeting: bytes) -> None:
+def test_other_protocols_are_hung_up_on(hostile: Hostile, greeting: bytes) -> None:
     client = hostile()
     client.send(greeting)
     assert client.is_closed()
@@ -48,7 +48,7 @@ def test_other_protocols_are_hung_up_on(hostile: Connect, greeting: bytes) -> No
 
 @pytest.mark.parametrize("size", range(8, 24))
 def test_frames_of_zeros_and_ones_that_are_too_short_to_be_a_request_close_the_connection(
-    hostile: Connect, size: int
+    hostile: Hostile, size: int
 ) -> None:
     for byte in (b"\xff", b"\x7f"):
         client = hostile()
@@ -57,7 +57,7 @@ def test_frames_of_zeros_and_ones_that_are_too_short_to_be_a_request_close_the_c
 
 
 @pytest.mark.parametrize("api_key", [4, 5, 6, 7, 17, 36, 62, 999, 32767, -1, -32768])
-def test_an_api_that_nobody_serves_closes_the_connection(hostile: Connect, api_key: int) -> None:
+def test_an_api_that_nobody_serves_closes_the_connection(hostile: Hostile, api_key: int) -> None:
     for version in (0, 1, 32767, -1, -32768):
         client = hostile()
         client.send(sized(header(api_key, version) + b"\0" * 16))
@@ -65,7 +65,7 @@ def test_an_api_that_nobody_serves_closes_the_connection(hostile: Connect, api_k
 
 
 @pytest.mark.parametrize("cls", REQUESTS.values(), ids=lambda cls: cls.__name__)
-def test_versions_outside_an_apis_range_are_refused(hostile: Connect, cls: type[Message]) -> None:
+def test_versions_outside_an_apis_range_are_refused(hostile: Hostile, cls: type[Message]) -> None:
     first, last = cls.versions
     for version in {-32768, -1, first - 1, last + 1, last + 2, 127, 32767} - set(range(first, last + 1)):
         client = hostile()
@@ -79,7 +79,7 @@ def test_versions_outside_an_apis_range_are_refused(hostile: Connect, cls: type[
         client.close()
 
 
-def test_after_a_refused_version_of_api_versions_the_connection_goes_on(hostile: Connect) -> None:
+def test_after_a_refused_version_of_api_versions_the_connection_goes_on(hostile: Hostile) -> None:
     client = hostile()
     client.send(sized(header(ApiVersionsRequest.api_key, 99, tags=b"\0") + b"\0"))
     assert client.frame() is not None
@@ -88,7 +88,7 @@ def test_after_a_refused_version_of_api_versions_the_connection_goes_on(hostile:
     assert answer.error_code == 0
 
 
-def test_frames_behind_a_bad_one_are_not_carried_out(hostile: Connect, topic: str) -> None:
+def test_frames_behind_a_bad_one_are_not_carried_out(hostile: Hostile, topic: str) -> None:
     client = hostile()
     bad = sized(header(3, 9, tags=b"\0") + b"\xff" * 20)
     client.send(bad + request_frame(produce_request(topic, batch_of(b"late")), 11, 1, "hostile"))
@@ -117,7 +117,7 @@ def _size(message: Message) -> int:
 
 
 def test_a_request_cut_off_at_any_byte_and_hung_up_on_leaves_nothing_behind(
-    hostile: Connect, broker: BrokerProcess, topic: str
+    hostile: Hostile, broker: BrokerProcess, topic: str
 ) -> None:
     watcher = hostile()
     for frame in _requests(topic):
@@ -133,7 +133,7 @@ def _cuts(size: int) -> list[int]:
     return [*range(min(size, 96)), *range(96, size, max((size - 96) // 12, 1))]
 
 
-def test_a_request_cut_off_at_any_byte_is_waited_for(hostile: Connect, broker: BrokerProcess, topic: str) -> None:
+def test_a_request_cut_off_at_any_byte_is_waited_for(hostile: Hostile, broker: BrokerProcess, topic: str) -> None:
     """The bytes that were missing come after all, once the same was done at every other byte."""
     frame = request_frame(MetadataRequest(topics=[]), 12, 1, "hostile")
     clients = [RawClient(broker.port) for _ in range(1, len(frame))]
@@ -148,7 +148,7 @@ def test_a_request_cut_off_at_any_byte_is_waited_for(hostile: Connect, broker: B
 
 @pytest.mark.parametrize("cls", REQUESTS.values(), ids=lambda cls: cls.__name__)
 def test_a_frame_whose_length_is_right_but_whose_body_ends_early_is_refused(
-    hostile: Connect, broker: BrokerProcess, cls: type[Message]
+    hostile: Hostile, broker: BrokerProcess, cls: type[Message]
 ) -> None:
     version = cls.versions.last
     message = min(random_messages(cls, version, 8)[1:], key=_size)
@@ -163,7 +163,7 @@ def test_a_frame_whose_length_is_right_but_whose_body_ends_early_is_refused(
     assert watcher.ask(ApiVersionsRequest(), 0).error_code == 0
 
 
-def test_one_byte_at_a_time_is_as_good_as_a_whole_request(hostile: Connect) -> None:
+def test_one_byte_at_a_time_is_as_good_as_a_whole_request(hostile: Hostile) -> None:
     """A byte every hundredth of a second, which stands for a byte a second."""
     client = hostile()
     for byte in request_frame(ApiVersionsRequest(), 0, 1, "hostile"):

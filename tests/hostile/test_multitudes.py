@@ -19,7 +19,7 @@ from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupReq
 from penstock.protocol.schema import Field, Message, Struct, Type
 from tests.brokers import BrokerProcess
 from tests.hostile.clients import RawClient, batch_of
-from tests.hostile.conftest import Connect
+from tests.hostile.conftest import Hostile
 
 TOPIC, GROUP = "known-topic", "known-group"
 FRACTION = 10  # of what a request may hold at most
@@ -110,7 +110,7 @@ def _value(t: Any, name: str, version: int, number: int | None) -> Any:
 
 @pytest.mark.parametrize("cls", [cls for cls in REQUESTS.values() if any(arrays(cls, cls.versions.last))], ids=_name)
 def test_as_many_elements_as_a_request_may_hold_are_handled_before_anybody_waits(
-    hostile: Connect, broker: BrokerProcess, inhabited: None, cls: type[Message]
+    hostile: Hostile, broker: BrokerProcess, inhabited: None, cls: type[Message]
 ) -> None:
     client = hostile(timeout_s=30)
     version = cls.versions.last if cls.api_key > 1 else 12  # the hot ones by name: ids would be unknown at once

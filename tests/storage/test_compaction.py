@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,6 @@ from penstock.protocol.compression import Compression
 from penstock.protocol.record_batch import read_batches, read_records
 from penstock.storage import compaction
 from penstock.storage.compaction import CompactionResult
-from penstock.storage.disk import Disk
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.recovery import recover
 from tests.storage.disks import ForgetfulDisk, HastyDisk, PowerFailure
@@ -40,11 +40,9 @@ def compact(log: Log, now_ms: int = NOW_MS, keys_max: int | None = None) -> Comp
     return result
 
 
-def put(log: Log, *pairs: tuple[str | None, str | None], **kwargs: object) -> None:
-    batch = batch_at(
-        log.next_offset, len(pairs), keys=[key for key, _ in pairs], values=[value for _, value in pairs], **kwargs
-    )  # type: ignore[arg-type]
-    append(log, batch)
+def put(log: Log, *pairs: tuple[str | None, str | None], **kwargs: Any) -> None:
+    keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+    append(log, batch_at(log.next_offset, len(pairs), keys=keys, values=values, **kwargs))
 
 
 def table(log: Log) -> dict[bytes, bytes]:
@@ -246,6 +244,31 @@ def test_readers_of_the_old_files_go_on_reading_them(tmp_path: Path) -> None:
     assert offsets(log) == [1, 2]
 
 
+def test_between_the_two_halves_of_the_last_step_the_log_is_read_and_grows(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "t-0", COMPACT)
+    for n in range(12):
+        put(log, (f"key-{n % 3}", "x" * 50))
+    log.roll(12, NOW_MS)
+    seal_all(log)
+    plan = compaction.plan(log, NOW_MS, 12)
+    assert plan is not None
+    result = compaction.run(plan, log.disk)
+    taken = compaction.take_over(log, result)
+    for segment in log.segments:
+        segment.close()  # files without their names stay open
+    put(log, ("key-0", "more"))
+    assert offsets(log) == [9, 10, 11, 12]
+    log.roll(13, NOW_MS)
+    log.segments[-2].seal()
+    assert compaction.plan(log, NOW_MS, 13) is None  # first things first
+    compaction.settle(log, result, taken)
+    for segment in log.segments:
+        segment.close()
+    assert offsets(log) == [9, 10, 11, 12]
+    assert compaction.plan(log, NOW_MS, 13) is not None
+    assert offsets(recover(log.disk, log.directory, COMPACT, NOW_MS).log) == [9, 10, 11, 12]
+
+
 def test_what_was_deleted_meanwhile_is_not_brought_back(tmp_path: Path) -> None:
     log = new_log(tmp_path / "t-0", COMPACT)
     for n in range(12):
@@ -268,7 +291,7 @@ def test_a_log_is_compacted_when_enough_of_it_is_dirty_or_it_has_waited_too_long
     def planned(now_ms: int = NOW_MS, high_watermark: int = 100, **settings: object) -> int | None:
         log.settings = LogSettings(segment_bytes=400, compact=True, **settings)  # type: ignore[arg-type]
         plan = compaction.plan(log, now_ms, high_watermark)
-        return plan and plan.end_offset
+        return None if plan is None else plan.end_offset
 
     log = new_log(tmp_path / "t-0", COMPACT)
     for n in range(8):
@@ -291,8 +314,8 @@ def test_a_log_is_compacted_when_enough_of_it_is_dirty_or_it_has_waited_too_long
 
 
 def test_a_crash_at_any_step_leaves_the_log_as_it_was_or_as_it_should_be(tmp_path: Path) -> None:
-    def make(disk: Disk) -> Log:
-        log = new_log(tmp_path / "data" / "t-0", COMPACT, disk)
+    def make(disk: ForgetfulDisk) -> Log:
+        log = new_log(disk.root / "t-0", COMPACT, disk)
         for n in range(14):
             put(log, (f"key-{n % 5}", "x" * (10 + n)), producer=(n % 2, 0, n // 2))
         log.roll(14, NOW_MS)
@@ -304,8 +327,9 @@ def test_a_crash_at_any_step_leaves_the_log_as_it_was_or_as_it_should_be(tmp_pat
     steps = survived = 0
     for keep_names in (0.0, 0.5, 1.0):
         for step in range(1000):
-            (tmp_path / "data").mkdir(exist_ok=True)
-            disk = ForgetfulDisk(tmp_path / "data", seed=step)
+            folder = tmp_path / f"{keep_names}-{step}"
+            folder.mkdir()
+            disk = ForgetfulDisk(folder, seed=step)
             log = make(disk)
             before, expected = describe(read_all(log)), table(log)
             disk.stop_after(step)
@@ -327,7 +351,6 @@ def test_a_crash_at_any_step_leaves_the_log_as_it_was_or_as_it_should_be(tmp_pat
             assert again.log.producers.check(0, 0, 6, 1) is not None
             put(again.log, ("more", "1"))
             assert describe(read_all(again.log))[-1] == (15, b"more", b"1")
-            disk.remove_tree(log.directory)
     assert steps > 30
     assert survived > 3
 

@@ -15,7 +15,8 @@ from penstock.storage.leader_epochs import LeaderEpochs
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4)), max_size=8), st.integers(0, 20), st.integers(0, 30))
 @settings(deadline=None)
 def test_epochs_say_of_every_offset_what_was_in_force_there(terms: list[tuple[int, int]], start: int, end: int) -> None:
-    epochs, of_offset, epoch = LeaderEpochs(), [], 0
+    epochs, epoch = LeaderEpochs(), 0
+    of_offset: list[int] = []
     for step, written in terms:
         epoch += step
         assert epochs.begin(epoch, len(of_offset))

@@ -142,3 +142,22 @@ def test_a_growing_segment_can_be_vouched_for_in_part(tmp_path: Path) -> None:
     assert len(segment.index) == 4
     fill(log, 1)
     assert offsets(log) == list(range(10))
+
+
+def test_a_segment_that_holds_data_is_never_begun_anew(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "t-0")
+    fill(log, 3)
+    forgetful = new_log(tmp_path / "t-0", epoch=None)
+    with pytest.raises(FileExistsError):
+        append(forgetful, batch_at(0))
+    assert offsets(log) == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_first_epoch_has_all_of_the_log_and_later_ones_begin_behind_what_is_staged(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "t-0", epoch=None)
+    stage(log, batch_at(0, 2, epoch=4))
+    log.begin_epoch(4)
+    stage(log, batch_at(2, 2, epoch=4))
+    log.begin_epoch(6)
+    log.write_staged()
+    assert (log.epochs.epochs, log.epochs.starts) == ([4, 6], [0, 4])

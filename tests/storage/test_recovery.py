@@ -75,7 +75,7 @@ def test_only_what_may_be_torn_is_read(tmp_path: Path) -> None:
 def test_what_was_read_is_on_the_device_before_it_is_served(tmp_path: Path) -> None:
     disk = ForgetfulDisk(tmp_path)
     log = new_log(tmp_path / "t-0", disk=disk)
-    log.segments or fill(log, 20)
+    fill(log, 20)
     again = recovered(tmp_path / "t-0", disk=disk)  # the process died, the machine did not
     served = read_all(again.log)
     disk.crash()

@@ -15,9 +15,10 @@ import pytest
 
 from penstock.protocol.compression import Compression
 from penstock.protocol.record_batch import read_header, read_records
-from penstock.storage import jobs
+from penstock.storage import compaction, jobs
+from penstock.storage.log import LogSettings
 from penstock.storage.worker import Worker, WorkerFailed
-from tests.storage.logs import batch_at
+from tests.storage.logs import NOW_MS, append, batch_at, new_log, offsets, seal_all
 
 
 def double(value: int) -> int:
@@ -117,6 +118,21 @@ async def test_closing_fails_what_is_under_way_and_leaves_no_process() -> None:
         await running
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
+
+
+async def test_a_log_is_compacted_by_the_worker(tmp_path: Path) -> None:
+    settings = LogSettings(segment_bytes=300, compact=True, min_cleanable_dirty_ratio=0.0)
+    log = new_log(tmp_path / "t-0", settings)
+    for n in range(40):
+        append(log, batch_at(n, keys=[f"{n % 4}"]))
+    seal_all(log)
+    worker = Worker()
+    plan = compaction.plan(log, NOW_MS, 40)
+    assert plan is not None
+    compaction.install(log, await worker.run(compaction.run, plan))
+    await worker.close()
+    assert len(offsets(log)) < 12
+    assert offsets(log)[-4:] == [36, 37, 38, 39]
 
 
 def test_the_worker_dies_with_the_broker(tmp_path: Path) -> None:

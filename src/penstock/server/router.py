@@ -46,6 +46,9 @@ class Router:
         slots = connection.slots
         if (slots and (not slots[-1].shared or connection.congested)) or connection.unsent > UNSENT_MAX:
             return False
+        if connection.served == self._turn.count and self._turn.is_long:
+            return False
+        connection.served = self._turn.count
         try:
             return self._ordinary(connection, view[start:stop])
         except DecodeError as error:

@@ -15,7 +15,6 @@ can't be opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -46,15 +45,9 @@ DECOMPRESS_MAX_BYTES = 256 * 1024 * 1024
 NULL = 1  # the length -1 as a zigzag varint
 
 
-class PackedRecord(NamedTuple):
-    """A record where it lies in its batch, with what compaction must know of it."""
-
-    start: int
-    end: int
-    timestamp_delta: int
-    offset_delta: int
-    key: bytes | None
-    has_value: bool
+# A record where it lies in its batch, with what compaction must know of it: start, end, timestamp delta (in zigzag form
+# still), offset delta, key, whether it has a value. A plain tuple, because there are millions of them.
+PackedRecord = tuple[int, int, int, int, bytes | None, bool]
 
 
 class Horizon(NamedTuple):
@@ -78,46 +71,63 @@ def open_batch(batch: Batch, data: memoryview) -> tuple[bytes, list[PackedRecord
         body = bytes(data[HEADER_SIZE:])
         if codec and batch.record_count:
             body = decompress(codec, body, DECOMPRESS_MAX_BYTES)
-        return body, list(walk(body, batch.record_count))
+        return body, walk(body, batch.record_count)
     except (CorruptBatch, IndexError, ValueError):
         return None
 
 
-def walk(body: bytes, count: int) -> Iterator[PackedRecord]:
+def walk(body: bytes, count: int) -> list[PackedRecord]:
     """Raises ValueError or IndexError where the bytes are no records."""
+    records: list[PackedRecord] = []
     position = 0
     for _ in range(count):
         start = position
-        size, position = _varint(body, position)
+        size = body[position]
+        position += 1
+        if size > 0x7F:
+            size, position = _rest_of_varint(body, position, size)
         end = position + (size >> 1)
-        timestamp_delta, position = _varint(body, position + 1)
-        offset_delta, position = _varint(body, position)
-        length, position = _varint(body, position)
+        timestamp_delta = body[position + 1]
+        position += 2
+        if timestamp_delta > 0x7F:
+            timestamp_delta, position = _rest_of_varint(body, position, timestamp_delta)
+        offset_delta = body[position]
+        position += 1
+        if offset_delta > 0x7F:
+            offset_delta, position = _rest_of_varint(body, position, offset_delta)
+        length = body[position]
+        position += 1
+        if length > 0x7F:
+            length, position = _rest_of_varint(body, position, length)
         key = None
         if length != NULL:
             key = body[position : position + (length >> 1)]
             position += length >> 1
-        if (size | length & ~NULL | offset_delta) & 1 or position >= end or end > len(body):
+        if (size | length & ~NULL | offset_delta) & 1 or position >= end:
             raise ValueError(f"no record at {start}")
-        yield PackedRecord(
-            start, end, (timestamp_delta >> 1) ^ -(timestamp_delta & 1), offset_delta >> 1, key, body[position] != NULL
-        )
+        records.append((start, end, timestamp_delta, offset_delta >> 1, key, body[position] != NULL))
         position = end
     if position != len(body):
-        raise ValueError(f"{len(body) - position} bytes behind the last record")
+        raise ValueError("the records do not end where the batch does")
+    return records
+
+
+def _rest_of_varint(body: bytes, position: int, value: int) -> tuple[int, int]:
+    """Still in zigzag form; `value` is its first byte, which stands before the position."""
+    value &= 0x7F
+    shift = 7
+    while True:
+        byte = body[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """Still in zigzag form."""
     value = body[position]
-    if value < 0x80:
-        return value, position + 1
-    value &= 0x7F
-    shift = 7
-    while (byte := body[position := position + 1]) > 0x7F:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-    return value | byte << shift, position + 1
+    return (value, position + 1) if value < 0x80 else _rest_of_varint(body, position + 1, value)
 
 
 def clean(
@@ -132,13 +142,14 @@ def clean(
     body, records = opened
     expires_ms = batch.base_timestamp if batch.attributes & DELETE_HORIZON_BIT else None
     tombstones_stay = expires_ms is None or horizon.now_ms < expires_ms
+    base_offset, newest_of = batch.base_offset, newest.get
     kept = []
     has_tombstone = False
     for record in records:
-        key = record.key
-        if key is None or batch.base_offset + record.offset_delta < newest.get(key_of(key), -1):
+        _, _, _, offset_delta, key, has_value = record
+        if key is None or base_offset + offset_delta < newest_of(key if len(key) < DIGEST_SIZE else key_of(key), -1):
             continue
-        if not record.has_value:
+        if not has_value:
             if not tombstones_stay:
                 continue
             has_tombstone = True
@@ -149,19 +160,17 @@ def clean(
         return _with_horizon(batch, body, kept, horizon.now_ms + horizon.delete_retention_ms)
     if len(kept) == len(records):
         return data
-    return _build(
-        batch, [body[record.start : record.end] for record in kept], batch.attributes, batch.base_timestamp, kept
-    )
+    return _build(batch, [body[start:end] for start, end, *_ in kept], batch.attributes, batch.base_timestamp, kept)
 
 
 def _with_horizon(batch: Batch, body: bytes, kept: list[PackedRecord], expires_ms: int) -> bytes:
     shift = batch.base_timestamp - expires_ms
     parts = []
-    for record in kept:
-        _, content = _varint(body, record.start)
+    for start, end, timestamp_delta, *_ in kept:
+        _, content = _varint(body, start)
         _, behind = _varint(body, content + 1)
-        delta = record.timestamp_delta + shift
-        moved = body[content : content + 1] + uvarint((delta << 1) ^ (delta >> 63)) + body[behind : record.end]
+        delta = _unzigzag(timestamp_delta) + shift
+        moved = body[content : content + 1] + uvarint((delta << 1) ^ (delta >> 63)) + body[behind:end]
         parts.append(uvarint(len(moved) << 1) + moved)
     return _build(batch, parts, batch.attributes | DELETE_HORIZON_BIT, expires_ms, kept)
 
@@ -169,9 +178,13 @@ def _with_horizon(batch: Batch, body: bytes, kept: list[PackedRecord], expires_m
 def _build(batch: Batch, parts: list[bytes], attributes: int, base_timestamp: int, kept: list[PackedRecord]) -> bytes:
     max_timestamp = batch.max_timestamp
     if not attributes & TIMESTAMP_TYPE_BIT:
-        max_timestamp = batch.base_timestamp + max(record.timestamp_delta for record in kept)
+        max_timestamp = batch.base_timestamp + max(_unzigzag(record[2]) for record in kept)
     payload = compress(Compression(attributes & COMPRESSION_MASK), b"".join(parts))
     return _pack(batch, attributes, base_timestamp, max_timestamp, len(kept), payload)
+
+
+def _unzigzag(value: int) -> int:
+    return (value >> 1) ^ -(value & 1)
 
 
 def _without_records(batch: Batch) -> bytes:

@@ -19,11 +19,10 @@ from penstock.storage import checkpoint, leader_epochs, snapshots, times
 from penstock.storage.disk import Buffer, Disk, File
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.producer_state import Producers
-from penstock.storage.segment import NO_TIMESTAMP, Batch, Segment
+from penstock.storage.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Batch, Segment
 from penstock.storage.times import TimedOffset
 
 POSITIONS_REMEMBERED = 256
-RELATIVE_OFFSET_MAX = 2**31 - 1
 NO_PRODUCERS = -1  # in place of a snapshot's offset: nothing was ever written by a producer that has an id
 
 
@@ -295,7 +294,7 @@ class Log:
         dropped batches, and the start offset. With it, names that vanish in any order leave no hole, and a log without
         segments can't begin at 0 again."""
         bases = [segment.base_offset for segment in self.segments]
-        snapshots.sync(self.disk, self.directory, bases[0])
+        snapshots.sync(self.disk, self.directory, bases[0] if bases else self.start_offset)
         self.save_start()
         for segment in dropped:
             segment.remove()
@@ -366,7 +365,8 @@ class Log:
         self._epochs = epochs
 
     def begin_epoch(self, epoch: int) -> None:
-        if self.epochs.begin(epoch, self.next_offset):
+        """Behind what is staged, which is of the epoch before; the first epoch of a log has all of it."""
+        if self.epochs.begin(epoch, self.next_offset if self.epochs.epochs else self.end_offset):
             self.disk.make_directory(self.directory)
             self.epochs.save(self.disk, self.directory)
 

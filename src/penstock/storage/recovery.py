@@ -18,10 +18,10 @@ from penstock.protocol.record_batch import LEADER_EPOCH_AT
 from penstock.storage import checkpoint, index, leader_epochs, snapshots, swap
 from penstock.storage.disk import Disk
 from penstock.storage.index import FOOTER_SIZE, Footer, Index
-from penstock.storage.log import RELATIVE_OFFSET_MAX, Log, LogSettings
+from penstock.storage.log import Log, LogSettings
 from penstock.storage.producer_state import Producers
 from penstock.storage.scan import Scan
-from penstock.storage.segment import WALK_CHUNK, Batch, CorruptSegment, Segment, file_name
+from penstock.storage.segment import RELATIVE_OFFSET_MAX, WALK_CHUNK, Batch, CorruptSegment, Segment, file_name
 
 OFFSET_MAX = 2**63 - 1
 COPY_CHUNK = 4 * 1024 * 1024
@@ -53,6 +53,7 @@ class _Recoverer:
         self.bytes_read = 0
         self.bytes_cut = 0
         self.damaged = False
+        self.removed = False
         self.recorded_epochs = leader_epochs.load(disk, directory)
         self.epochs = leader_epochs.load(disk, directory)
         self.producers, self.producers_from = snapshots.newest(disk, directory, OFFSET_MAX) or (Producers(), 0)
@@ -84,7 +85,7 @@ class _Recoverer:
             elif match := _SEGMENT.fullmatch(name):
                 (bases if match[2] == "log" else indexes).add(int(match[1]))
         for orphan in indexes - bases:
-            self.disk.remove(self.directory / file_name(orphan, "index"))
+            self._remove(orphan)
         return sorted(bases)
 
     # ---- one segment
@@ -158,9 +159,11 @@ class _Recoverer:
             if batch.position >= segment.indexed_to:
                 entries.add(batch.base_offset - segment.base_offset, batch.position, segment.max_timestamp_ms)
                 segment.indexed_to = batch.position + self.settings.index_interval_bytes
-            segment.note_times(batch.base_offset, batch.max_timestamp)
-            self._note(batch)
-            self.leader_epoch = batch.leader_epoch
+            if batch.max_timestamp > segment.max_timestamp_ms:
+                segment.note_times(batch.base_offset, batch.max_timestamp)
+            if batch.producer_id >= 0 or batch.leader_epoch != self.leader_epoch:
+                self._note(batch)
+                self.leader_epoch = batch.leader_epoch
             self.end = batch.last_offset + 1
         if 0 <= segment.first_timestamp_ms < segment.created_ms:
             segment.created_ms = segment.first_timestamp_ms
@@ -208,6 +211,7 @@ class _Recoverer:
 
     def _remove(self, base: int) -> None:
         Segment(self.disk, self.directory, base, size=0, created_ms=0).remove(("log", "index"))
+        self.removed = True
 
     # ---- the log
 
@@ -216,10 +220,13 @@ class _Recoverer:
             start = max(start, self.segments[0].base_offset)
         if self.end < start:  # all that is left was deleted before
             for segment in self.segments:
-                segment.remove()
+                self._remove(segment.base_offset)
             self.segments, self.unsealed, self.end = [], [], start
         for segment in self.unsealed:
             segment.seal()
+        if self.removed:
+            # A new segment may get the name of a removed one, whose index must not come back and vouch for it.
+            self.disk.sync_directory(self.directory)
         log = Log(self.disk, self.directory, self.settings, self.segments, start, self.end)
         self._settle_epochs(log)
         self._settle_producers(log)

@@ -37,37 +37,37 @@ class Scan:
         """Good batches in order. `gap_at_end` says whether to believe a last batch that leaves offsets out before it,
         which nothing behind it can agree with any more."""
         doubted: Batch | None = None
-        for sound in self._sound_batches():
-            batch = self._with_right_epoch(sound, leader_epoch, epochs)
+        for batch in self._sound_batches():
+            if batch.leader_epoch != leader_epoch:
+                batch = self._with_right_epoch(batch, leader_epoch, epochs)
             if batch.last_offset > offset_max:
                 break
             if batch.base_offset < expected_offset or batch.leader_epoch < leader_epoch:
                 doubted = None  # it and the one before disagree: if that one was in doubt, neither is believed
                 break
             if doubted is not None:
-                yield self._passed(doubted)
+                self.position = doubted.end
+                yield doubted
                 doubted = None
             if batch.base_offset > expected_offset:
                 doubted = batch
             else:
-                yield self._passed(batch)
+                self.position = batch.end
+                yield batch
             expected_offset, leader_epoch = batch.last_offset + 1, batch.leader_epoch
         if doubted is not None and gap_at_end:
-            yield self._passed(doubted)
+            self.position = doubted.end
+            yield doubted
 
     def _with_right_epoch(self, batch: Batch, leader_epoch: int, epochs: LeaderEpochs) -> Batch:
         """An epoch is recorded before its first batch is written, so one that is not on record can't be right."""
-        if batch.leader_epoch == leader_epoch or batch.leader_epoch in epochs.epochs:
+        if batch.leader_epoch in epochs.epochs:
             return batch
         recorded = epochs.epoch_of(batch.base_offset)
         if recorded < max(leader_epoch, 0):
             return batch
         self.wrong_epochs.append(batch._replace(leader_epoch=recorded))
         return self.wrong_epochs[-1]
-
-    def _passed(self, batch: Batch) -> Batch:
-        self.position = batch.end
-        return batch
 
     def _sound_batches(self) -> Iterator[Batch]:
         """Batches that are complete and match their checksum."""

@@ -7,6 +7,7 @@ the others are sealed and never change until they are deleted or replaced by com
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -20,6 +21,7 @@ from penstock.storage.index import Entry, Footer, Index
 NO_TIMESTAMP = -1
 WALK_CHUNK_FIRST = 4 * 1024  # a walk from an index entry mostly ends within the index interval
 WALK_CHUNK = 64 * 1024
+RELATIVE_OFFSET_MAX = 2**31 - 1
 LOG_OVERHEAD = 12  # base offset and length, the two fields that the length does not count
 INDEX_POSITION_MAX = 2**32 - 1
 
@@ -57,7 +59,7 @@ def file_name(base_offset: int, suffix: str) -> str:
 class Segment:
     __slots__ = (
         "_file", "_index", "base_offset", "created_ms", "directory", "disk", "first_timestamp_ms", "indexed_to",
-        "max_timestamp_ms", "max_timestamp_offset", "name_is_durable", "sealed_to", "size",
+        "is_elsewhere", "max_timestamp_ms", "max_timestamp_offset", "name_is_durable", "sealed_to", "size",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, directory: Path, base_offset: int, *, size: int, created_ms: int) -> None:
@@ -71,6 +73,7 @@ class Segment:
         self.max_timestamp_offset = base_offset  # of the batch that holds it
         self.indexed_to = 0  # the next index entry is due at this position
         self.name_is_durable = True
+        self.is_elsewhere = False  # the files do not have their names yet
         self.sealed_to = 0  # so much of it is on the device and covered by the index file
         self._file: File | None = None
         self._index: Index | None = None
@@ -79,7 +82,8 @@ class Segment:
     def create(cls, disk: Disk, directory: Path, base_offset: int, now_ms: int) -> Segment:
         segment = cls(disk, directory, base_offset, size=0, created_ms=now_ms)
         segment._file = disk.open(segment.path("log"), create=True)
-        segment._file.truncate(0)
+        if segment._file.size:  # a log that was not opened the right way must not cost anyone their data
+            raise FileExistsError(errno.EEXIST, "a segment is here already", str(segment.path("log")))
         segment._index = Index()
         segment.name_is_durable = False
         return segment
@@ -109,8 +113,19 @@ class Segment:
 
     def close(self) -> None:
         """Lets go of the descriptor and the index; they come back when they are needed."""
-        self._file = None
-        self._index = None
+        if not self.is_elsewhere:
+            self._file = None
+            self._index = None
+
+    def open_elsewhere(self, log: Path, index: Path) -> None:
+        """Files that are still to take this segment's names: until they have, nothing is opened by name."""
+        found = indexes.load(self.disk.map(index))
+        self._file = self.disk.open(log)
+        self.is_elsewhere = True
+        if found is not None:
+            self._index = found[0]
+        else:
+            self.rebuild_index()
 
     @property
     def index(self) -> Index:

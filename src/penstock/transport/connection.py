@@ -76,7 +76,7 @@ class Connection:
     __slots__ = (
         "_large", "_large_have", "_large_need", "_large_turn", "_loop", "_memory", "_on_close", "_out", "_partial",
         "_ranges", "_reading", "_sending", "_writing", "active", "candidate", "charged", "closed", "dispatch", "fd",
-        "frame_max", "host", "listener", "memo", "promised", "session", "slots", "sock", "turn", "unsent",
+        "frame_max", "host", "listener", "memo", "promised", "served", "session", "slots", "sock", "turn", "unsent",
         "waiting_for",
     )  # fmt: skip
 
@@ -123,6 +123,7 @@ class Connection:
         self.candidate: object = None  # what may become a memo if the next request is like it
         self.session: Any = None
         self.promised = -1  # the turn at whose end an answer without a slot is sent
+        self.served = -1  # the turn in which a request was dispatched last
         loop.add_reader(self.fd, self._readable)
 
     # ---- reading
@@ -178,21 +179,24 @@ class Connection:
             self._partial = bytes(begun)
             self._pause("order")
             return
-        if self._large is None or len(self._large.bytes) < len(begun):
+        if self._large_turn == self.turn.count and self.turn.scheduled:
+            self.turn.settle()  # the last frame's batches are still views of its buffer
+            if self.closed:
+                return
+        if self._large is None:
             capacity = min(need, LARGE_FIRST)
-            if not self._memory.take(capacity):
+            assert capacity >= len(begun)
+            if not self._memory.take(capacity, self):
                 self._partial = bytes(begun)
                 self._pause("memory")
-                self._memory.wait(self._memory_returned)
                 return
-            self._drop_large()
             self.charged = capacity
             self._large = ReceiveBuffer(capacity)
         self._large.view[: len(begun)] = begun
         self._large_have = len(begun)
         self._large_need = need
 
-    def _memory_returned(self) -> None:
+    def memory_returned(self) -> None:
         self._loop.call_soon(self._try_again)
 
     def _try_again(self) -> None:
@@ -225,6 +229,7 @@ class Connection:
     def _large_complete(self) -> None:
         large, need = self._large, self._large_need
         assert large is not None
+        self.turn.schedule()
         memo = self.memo
         if (memo is None or not memo.run(self, large.bytes, large.view, 0, need)) and not self.dispatch(
             self, large.bytes, large.view, 0, need
@@ -237,7 +242,7 @@ class Connection:
         self._large_need = 0
         self._memory.finished(self)
         self._large_turn = self.turn.count
-        self.turn.schedule()
+        self.turn.schedule()  # again, if the handler settled the turn
         if self._memory.waiting or len(large.bytes) > LARGE_KEPT_MAX:
             self.turn.answers.append(self._drop_large_if_idle)
 
@@ -247,7 +252,6 @@ class Connection:
         capacity = min(self._large_need, 4 * len(large.bytes))
         if not self._memory.take_more(capacity - len(large.bytes), self):
             self._pause("memory")
-            self._memory.wait(self._memory_returned)
             return False
         self.charged = capacity
         grown = ReceiveBuffer(capacity)
@@ -299,6 +303,8 @@ class Connection:
         if self._large_need:
             if self._large_have == self._large_need:
                 self._large_complete()
+            elif self._large is not None and self._large_have == len(self._large.bytes):
+                self._grow_large()  # now: whoever waits behind it must not wait for its peer
         elif self._partial:
             buffer = self.turn.buffer()
             size = len(self._partial)
@@ -312,7 +318,7 @@ class Connection:
     # ---- answering
 
     def send(self, part: bytes) -> None:
-        """A whole answer, small enough not to be counted, when nothing waits before it and the turn is not over."""
+        """A whole answer, so small that it is counted at the turn's end, when nothing waits before it."""
         self._out.append(part)
         if not self._sending:
             self._sending = True
@@ -357,6 +363,7 @@ class Connection:
         """At the end of a turn, and whenever the socket takes more."""
         self._sending = False
         if self._writing or self.closed:
+            self.unsent = sum(map(len, self._out))
             return
         out = self._out
         try:
@@ -429,6 +436,7 @@ class Connection:
             self._loop.remove_writer(self.fd)
         self.sock.close()
         self._out = []
+        self._memory.leave(self)
         self.turn.schedule()
         self.turn.answers.append(self._drop_large)
         for slot in self.slots:

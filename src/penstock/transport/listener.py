@@ -13,6 +13,7 @@ from penstock.transport.turn import Turn
 
 ACCEPTS_PER_TURN = 64
 SWEEPS_PER_IDLE_TIME = 10
+SWEEP_S = 60.0  # where connections may be idle for ever
 REST_S = 0.5
 
 log = logging.getLogger("penstock.transport")
@@ -38,7 +39,8 @@ class Listener:
         self._dispatch = dispatch
         self._frame_max = frame_max
         self._connections_max = connections_max
-        self._sweep_s = max(idle_ms_max / 1000 / SWEEPS_PER_IDLE_TIME, 0.05)
+        self._closes_idle = idle_ms_max >= 0  # as in Kafka, -1 means never
+        self._sweep_s = max(idle_ms_max / 1000 / SWEEPS_PER_IDLE_TIME, 0.05) if self._closes_idle else SWEEP_S
         self.connections: dict[Connection, int] = {}  # with the number of sweeps that found it idle
         self._relief = Relief(loop, memory, self.connections)
         self._socket: socket.socket | None = None
@@ -49,8 +51,12 @@ class Listener:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(4096)
+        try:
+            sock.bind((host, port))
+            sock.listen(4096)
+        except OSError:
+            sock.close()
+            raise
         sock.setblocking(False)
         self._socket = sock
         self._loop.add_reader(sock.fileno(), self._accept)
@@ -97,7 +103,9 @@ class Listener:
     def _sweep(self) -> None:
         for connection, sweeps in list(self.connections.items()):
             connection.release_idle_memory()
-            if connection.active or connection.slots:
+            if connection.closed:
+                continue  # while another one's buffer was released
+            if connection.active or connection.slots or not self._closes_idle:
                 connection.active = False
                 self.connections[connection] = 0
             elif sweeps >= SWEEPS_PER_IDLE_TIME:

@@ -8,12 +8,16 @@ behind the writes, because staged batches are views of it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 RECEIVE_BYTES = 128 * 1024
 BUFFERS_PER_TURN = 256
+LONG_MS = 20
+
+log = logging.getLogger("penstock.transport")
 
 
 class Sender(Protocol):
@@ -48,6 +52,11 @@ class Turn:
             self.now_ms = time.time_ns() // 1_000_000
             self._loop.call_soon(self.flush)
 
+    @property
+    def is_long(self) -> bool:
+        """Whether others have waited for their turn for so long that whoever had a request handled should let them."""
+        return time.time_ns() // 1_000_000 - self.now_ms >= LONG_MS
+
     def buffer(self) -> ReceiveBuffer:
         """A receive buffer that is the caller's until the end of the turn."""
         if not self.scheduled:
@@ -64,13 +73,20 @@ class Turn:
         self.count += 1
         try:
             # An answer may stage another write, so each list is taken before it is walked.
+            # One that fails must not take others with it, who would be answered though they were never written.
             while self.writes or self.answers:
                 writes, self.writes = self.writes, []
                 for write in writes:
-                    write()
+                    try:
+                        write()
+                    except Exception:
+                        log.exception("a write failed in a way nobody foresaw")
                 answers, self.answers = self.answers, []
                 for answer in answers:
-                    answer()
+                    try:
+                        answer()
+                    except Exception:
+                        log.exception("an answer failed in a way nobody foresaw")
         finally:
             self.scheduled = False
         sends, self.sends = self.sends, []

@@ -78,16 +78,20 @@ class _Listener(ConsumerRebalanceListener):
 class KafkaPythonConsumer:
     def __init__(self, config: dict[str, Any]) -> None:
         self._consumer = KafkaConsumer(**config)
+        self._subscribed = False
         self.revoked: list[Partition] = []
         self.assigned: list[Partition] = []
 
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
+        self._subscribed = True
         self._consumer.subscribe(topics, pattern=pattern, listener=_Listener(self))
 
     def assign(self, *partitions: Partition) -> None:
         self._consumer.assign([TopicPartition(*p) for p in partitions])
 
     def poll(self, timeout_s: float = 0.1) -> list[Received]:
+        """A member whose poll ends before the answer to its SyncGroup comes never learns what it was assigned."""
+        timeout_s = max(timeout_s, 0.5 if self._subscribed else 0.0)
         try:
             found = self._consumer.poll(int(timeout_s * 1000))
         except KafkaError as error:
@@ -189,8 +193,7 @@ class KafkaPython:
             isolation_level=isolation,
             max_partition_fetch_bytes=fetch_bytes,
             fetch_max_wait_ms=wait_ms,
-            # Its group leader may assign before it knows the topic; only the next metadata mends that.
-            metadata_max_age_ms=metadata_max_age_ms or 1000,
+            metadata_max_age_ms=metadata_max_age_ms,
             enable_auto_commit=False,
         )
         return KafkaPythonConsumer({**config, **QUICK, **more})

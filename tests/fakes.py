@@ -1,0 +1,194 @@
+"""Stand-ins for rooms, each named for what it stands in for. Disks that misbehave are in `storage/disks.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from penstock.coordinator.machine import LogRecord, Outcome, Ticket
+from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.storage.segment import Segment
+from penstock.transport.connection import UNSENT_MAX, Connection, Slot
+
+TIMEOUT_S = 10.0
+
+Done = Callable[[OSError | None], None]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """The loop goes round until it is true."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+async def turns(count: int = 20) -> None:
+    """Time enough for whatever should not happen."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.002)
+
+
+class FakeClock:
+    """Stands still until it is moved."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.now = now_ms
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class FakeLoop:
+    """In place of an event loop, for a `Turn` that the test ends by itself."""
+
+    def call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
+        """Nothing happens by itself."""
+
+
+class FakeCommitter:
+    """In place of the threads that sync: a sync is under way until the test ends it."""
+
+    def __init__(self) -> None:
+        self.under_way: deque[tuple[list[Segment], Done]] = deque()
+        self.begun = 0
+
+    def sync(self, segments: list[Segment], done: Done) -> None:
+        self.begun += 1
+        self.under_way.append((segments, done))
+
+    def end_one(self, error: OSError | None = None) -> None:
+        """The sync that has been under way for longest ends, with what the disk says or with the error given."""
+        segments, done = self.under_way.popleft()
+        try:
+            for segment in segments if error is None else ():
+                segment.sync()
+        except OSError as failure:
+            error = failure
+        done(error)
+
+    def end_all(self) -> None:
+        while self.under_way:
+            self.end_one()
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+class FakeRouter:
+    """In place of the router, with its rules of order. What becomes of a frame is said by its first letter:
+
+    n   answered at once, with the frame itself
+    e   answered later, when the test says so; nothing overlaps it (any request but Produce)
+    s   answered later, and others of its kind may overlap it (Produce)
+    v   kept as a view until the turn's writes, which find out what has become of it by then
+    x   closes the connection
+    """
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.open: dict[bytes, tuple[Connection, Slot]] = {}
+        self.cancelled: list[bytes] = []
+        self.written: list[bytes] = []
+        self.refuses = False
+        self.keeps: int | None = None  # how much of each frame is remembered; None: all
+
+    def dispatch(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
+        slots = connection.slots
+        if self.refuses or (slots and (not slots[-1].shared or connection.congested)) or connection.unsent > UNSENT_MAX:
+            return False
+        frame = bytes(view[start + 4 : stop])
+        kind = frame[:1]
+        if slots and kind not in b"sv":
+            return False
+        self.frames.append(frame[: self.keeps])
+        if kind == b"x":
+            connection.close()
+            return False
+        if kind == b"v":
+            connection.turn.writes.append(lambda: self.written.append(bytes(view[start + 4 : stop])))
+            connection.turn.schedule()
+        elif kind in b"es":
+            slot = connection.slot(shared=kind == b"s")
+            slot.cancel = lambda: self.cancelled.append(frame)
+            self.open[frame[:8]] = (connection, slot)
+        else:
+            connection.send_parts([framed(frame)])
+        return True
+
+    def answer(self, frame: bytes, parts: list[Any] | None = None) -> None:
+        """To a request that waits; with the frame itself if nothing else is given."""
+        connection, slot = self.open.pop(frame[:8])
+        connection.answer(slot, [framed(frame)] if parts is None else parts)
+
+
+def framed(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+_numbers = itertools.count(1)
+
+
+def request(kind: str, size: int = 8) -> bytes:
+    """For the fake router, without its length: the kind, a number that no other has, and something to fill it up."""
+    head = b"%c%07d" % (ord(kind), next(_numbers))
+    return (head * (size // len(head) + 1))[:size]
+
+
+class CountingMachine:
+    """A state machine as small as can be: it adds numbers up, and what it adds is in the log.
+
+    A command is a pair of a ticket and what is asked:
+    a number to add, "read", "refuse", "fail" (decide raises what nobody foresaw), "hold" (answered by the next one).
+    """
+
+    def __init__(self, loaded: list[CountingMachine] | None = None) -> None:
+        self.total = 0
+        self.trace: list[str] = []
+        self.is_loaded = False
+        self.held: list[Ticket] = []
+        self.deadline_ms: int | None = None
+        self.on_tick: Callable[[int], Outcome] = lambda now_ms: Outcome()
+        if loaded is not None:
+            loaded.append(self)
+
+    def decide(self, command: tuple[Ticket, Any], now_ms: int) -> Outcome:
+        assert self.is_loaded, "a command came before the log was read"
+        ticket, asked = command
+        self.trace.append(f"decide {asked}")
+        if asked == "refuse":
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "as asked")
+        if asked == "fail":
+            raise ZeroDivisionError("as asked")
+        if asked == "hold":
+            self.held.append(ticket)
+            return Outcome()
+        held, self.held = self.held, []
+        if asked == "read":
+            return Outcome([], [(each, self.total) for each in (*held, ticket)])
+        total = self.total + asked
+        return Outcome([number(asked)], [(each, total) for each in (*held, ticket)])
+
+    def tick(self, now_ms: int) -> Outcome:
+        self.trace.append("tick")
+        self.deadline_ms = None
+        return self.on_tick(now_ms)
+
+    def apply(self, record: LogRecord, now_ms: int) -> None:
+        assert record.value is not None
+        added = int(record.value)
+        self.trace.append(f"apply {added}")
+        self.total += added
+
+    def loaded(self, now_ms: int) -> None:
+        self.is_loaded = True
+
+    def next_deadline_ms(self) -> int | None:
+        return self.deadline_ms
+
+
+def number(value: int) -> LogRecord:
+    return LogRecord(b"number", b"%d" % value)
