@@ -37,7 +37,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--cells", default="all", help="beginnings of names, with commas between (default: all)")
     parser.add_argument("--rounds", type=int, help="a figure is the median of so many (default: 3, quick: 1)")
-    parser.add_argument("--seconds", type=float, help="how long a load lasts (default: 1.5, quick: 0.6)")
+    parser.add_argument("--seconds", type=float, help="how long a load lasts (default: 1.5, quick: 0.5)")
     parser.add_argument("--acks", type=int, default=-1, choices=(-1, 0, 1), help="default: -1, which is all")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="a look, in less than four minutes")
@@ -46,7 +46,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print results.json at the end instead of a table")
     parser.add_argument("--work", type=Path, help="where data goes while it runs (default: in the cache folder)")
     options = parser.parse_args(arguments)
-    options.seconds = options.seconds or (0.6 if options.quick else 3.0 if options.full else 1.5)
+    options.seconds = options.seconds or (0.5 if options.quick else 3.0 if options.full else 1.5)
     options.rounds = options.rounds or (1 if options.quick else 3)
     return options
 

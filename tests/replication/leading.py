@@ -42,7 +42,7 @@ class Led:
         """The error that an append ends in; it must leave nothing behind."""
         before = self.partition.log.next_offset
         try:
-            self.partition.append(data, now_ms)
+            self.append(data, now_ms)
         except ApiError as error:
             assert self.partition.log.next_offset == before
             return error.code
@@ -68,11 +68,8 @@ class Led:
                 offset = header.last_offset + 1
         return found
 
-    def acknowledged(self, *appended: Appended) -> list[str]:
-        """Waits for each of them as acks=all does; says, in the order of the answers, what they were."""
-        return self.await_all(*appended)
-
     def await_all(self, *appended: Appended) -> list[str]:
+        """Waits for each of them as acks=all does; says, in the order of the answers, what they were."""
         answers: list[str] = []
         for base_offset, next_offset, _ in appended:
 

@@ -36,7 +36,7 @@ def changed(at: int, layout: str, value: int, *, right_crc: bool = True) -> memo
         (changed(16, ">b", 1), ErrorCode.INVALID_RECORD),
         (changed(16, ">b", 3), ErrorCode.INVALID_RECORD),
         (changed(17, ">I", 1, right_crc=False), ErrorCode.CORRUPT_MESSAGE),
-        (changed(60, ">b", 2, right_crc=False), ErrorCode.CORRUPT_MESSAGE),
+        (changed(70, ">b", 2, right_crc=False), ErrorCode.CORRUPT_MESSAGE),
         (changed(57, ">i", 0), ErrorCode.INVALID_RECORD),
         (changed(57, ">i", -1), ErrorCode.INVALID_RECORD),
         (changed(57, ">i", 3), ErrorCode.INVALID_RECORD),

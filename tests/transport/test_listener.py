@@ -31,7 +31,12 @@ class Listening:
         self._listeners: list[Listener] = []
 
     def start(self, host: str = "127.0.0.1", **bounds: int) -> Listener:
-        options: dict[str, Any] = {"frame_max": 1 << 25, "connections_max": 100, "idle_ms_max": 60_000, **bounds}
+        options: dict[str, Any] = {
+            "frame_max": 1 << 25,
+            "connections_max": lambda: 100,
+            "idle_ms_max": 60_000,
+            **bounds,
+        }
         listener = Listener(
             self.loop, name="TEST", turn=self.turn, memory=self.memory, dispatch=self.router.dispatch, **options
         )
@@ -84,7 +89,7 @@ async def test_an_address_of_version_6(listening: Listening) -> None:
 
 
 async def test_no_more_connections_than_the_bound(listening: Listening, caplog: pytest.LogCaptureFixture) -> None:
-    listener = listening.start(connections_max=2)
+    listener = listening.start(connections_max=lambda: 2)
     first, second = await listening.connect(), await listening.connect()
     await until(lambda: len(listener.connections) == 2)
     assert await (await listening.connect()).closed()
@@ -101,7 +106,7 @@ async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_open(listenin
     listening.start()
     other = Listener(
         listening.loop, name="TEST", turn=listening.turn, memory=listening.memory,
-        dispatch=listening.router.dispatch, frame_max=100, connections_max=1, idle_ms_max=1000,
+        dispatch=listening.router.dispatch, frame_max=100, connections_max=lambda: 1, idle_ms_max=1000,
     )  # fmt: skip
     with pytest.raises(OSError) as failure:
         other.start("127.0.0.1", listening.port)

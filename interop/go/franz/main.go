@@ -1,5 +1,5 @@
-// franz-go against a broker: an idempotent producer with every codec, a cooperative group whose second member joins and
-// whose first leaves, commits, and the administration of topics, settings, offsets and groups.
+// franz-go against a broker: an idempotent producer with every codec, a cooperative group in which one member
+// goes on where another left off, and the administration of topics, settings, offsets and groups.
 //
 //	franz ADDRESS PREFIX    prints a line for each thing that worked; ends with 1 at the first that did not
 package main
@@ -88,7 +88,7 @@ func produce(ctx context.Context, address, topic string) {
 	}
 }
 
-// The first member reads some and leaves; the second, which joined meanwhile, must see what is left, and nothing twice.
+// The first member reads some, commits and leaves; the second must see what is left, and nothing twice.
 func consume(ctx context.Context, address, topic, group string, total int) {
 	seen := map[string]int{}
 	member := func() *kgo.Client {

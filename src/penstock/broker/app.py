@@ -93,7 +93,8 @@ class Broker:
         self._listener = Listener(
             loop, name=LISTENER, turn=self._turn, memory=MemoryBudget(settings.get("queued.max.bytes")),
             dispatch=self._router.dispatch, frame_max=settings.get("socket.request.max.bytes"),
-            connections_max=settings.get("max.connections"), idle_ms_max=settings.get("connections.max.idle.ms"),
+            connections_max=lambda: int(settings.get("max.connections")),
+            idle_ms_max=settings.get("connections.max.idle.ms"),
         )  # fmt: skip
         if topic := self.image.topics.get(OFFSETS_TOPIC):
             self.groups.load_all(len(topic.partitions))
@@ -135,13 +136,13 @@ class Broker:
     # ---- what the controller tells
 
     def topic_created(self, topic: TopicState) -> None:
-        log.info("created topic=%s partitions=%d", topic.name, len(topic.partitions))
+        log.info("created topic", extra={"topic": topic.name, "partitions": len(topic.partitions)})
 
     def topic_changed(self, before: TopicState, after: TopicState) -> None:
-        log.info("changed topic=%s partitions=%d", after.name, len(after.partitions))
+        log.info("changed topic", extra={"topic": after.name, "partitions": len(after.partitions)})
 
     def topic_deleted(self, topic: TopicState) -> None:
-        log.info("deleted topic=%s", topic.name)
+        log.info("deleted topic", extra={"topic": topic.name})
         if not self._deleted_topics:
             asyncio.get_running_loop().call_soon(self._tell_groups)
         self._deleted_topics.append(topic.name)
@@ -209,10 +210,11 @@ async def _serve(settings: BrokerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     await broker.start()
-    log.info(
-        "ready address=%s:%d data=%s flush=%s topics=%d ms=%d", broker.host, broker.port, broker.data_dir,
-        settings.get("flush"), len(broker.image.topics), (time.monotonic() - began) * 1000,
-    )  # fmt: skip
+    facts = {
+        "address": f"{broker.host}:{broker.port}", "data": broker.data_dir, "flush": settings.get("flush"),
+        "topics": len(broker.image.topics), "ms": int((time.monotonic() - began) * 1000),
+    }  # fmt: skip
+    log.info("ready", extra=facts)
     await stopping.wait()
     log.info("stopping")
     await broker.stop()

@@ -59,12 +59,12 @@ class Shard:
                         count += 1
                 await asyncio.sleep(0)
         except (CorruptBatch, OSError):
-            log.exception("load failed partition=%s offset=%d", partition.name, offset)
+            log.exception("load failed", extra={"partition": partition.name, "offset": offset})
             self._drop(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         self.machine.loaded(now_ms())
         if count:
-            log.info("loaded partition=%s records=%d", partition.name, count)
+            log.info("loaded", extra={"partition": partition.name, "records": count})
         parked, self._parked = self._parked or [], None
         for make, reply in parked:
             self.submit(make, reply)
@@ -100,7 +100,7 @@ class Shard:
             try:
                 self._append(outcome.records)
             except ApiError as error:
-                log.error("append failed partition=%s: %s", partition.name, error)
+                log.error("append failed: %s", error, extra={"partition": partition.name})
                 self._drop(ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 return
         if outcome.replies:

@@ -228,7 +228,7 @@ class Partition:
     def _write_failed(self, error: OSError) -> None:
         """Nothing of the turn is in the log; it may go on when the disk can."""
         self.failures += 1
-        log.error("write failed partition=%s error=%s", self.name, error)
+        log.error("write failed: %s", error, extra={"partition": self.name})
         end = self.log.end_offset
         while self.waiters and self.waiters[-1][0] > end:
             self.waiters.pop()[1]()
@@ -281,7 +281,7 @@ class Partition:
         """A sync failed: nothing more is acknowledged or accepted until the broker restarts and reads the disk."""
         self.error = error
         self.failures += 1
-        log.critical("stopped partition=%s: the disk failed to sync: %s", self.name, error)
+        log.critical("stopped: the disk failed to sync: %s", error, extra={"partition": self.name})
         self.release_waiters()
 
     def delete(self) -> None:

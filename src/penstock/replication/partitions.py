@@ -69,10 +69,11 @@ class Partitions:
         with ThreadPoolExecutor(FOLDERS_AT_ONCE) as threads:
             results = [result for result in threads.map(self._recover, folders) if result is not None]
         if results:
-            log.info(
-                "recovered partitions=%d read=%d cut=%d ms=%d", len(results), sum(r.bytes_read for r in results),
-                sum(r.bytes_cut for r in results), (time.monotonic() - began) * 1000,
-            )  # fmt: skip
+            facts = {
+                "partitions": len(results), "read": sum(r.bytes_read for r in results),
+                "cut": sum(r.bytes_cut for r in results), "ms": int((time.monotonic() - began) * 1000),
+            }  # fmt: skip
+            log.info("recovered", extra=facts)
         self._set_strays_aside()
 
     def _recover(self, folder: tuple[TopicState, int]) -> recovery.Recovery | None:
@@ -85,11 +86,11 @@ class Partitions:
         result = recovery.recover(self.disk, directory, self._log_settings(topic), time.time_ns() // 1_000_000)
         self._recovered[name] = result.log
         if result.damaged or result.bytes_cut:
-            log.log(
-                logging.ERROR if result.damaged else logging.WARNING,
-                "cut partition=%s end=%d cut=%d damaged=%s", name, result.log.end_offset, result.bytes_cut,
-                result.damaged,
-            )  # fmt: skip
+            facts = {"partition": name, "end": result.log.end_offset, "cut": result.bytes_cut}
+            if result.damaged:
+                log.error("damaged: sound batches stood behind the cut, and are kept beside the log", extra=facts)
+            else:
+                log.warning("cut: the end of the log was torn", extra=facts)
         return result
 
     def _topic_id(self, folder: str) -> str | None:
@@ -110,7 +111,7 @@ class Partitions:
                 continue  # not a partition's folder
             aside = f"{held[:32]}-{name.rpartition('-')[2]}{STRAY}"
             self.disk.rename(self.data_dir / name, self.data_dir / aside)
-            log.error("set aside folder=%s as=%s: it belongs to no topic of this cluster", name, aside)
+            log.error("set aside: it belongs to no topic of this cluster", extra={"folder": name, "as": aside})
 
     def _remove_deleted(self) -> None:
         for name in self.disk.names(self.data_dir):
@@ -143,6 +144,16 @@ class Partitions:
 
     def opened(self) -> Iterator[Partition]:
         return iter(list(self._open.values()))
+
+    def all(self, *, compacted: bool = False) -> Iterator[Partition]:
+        """Also those that nobody has asked for yet. The topics may change while they are walked."""
+        for name, topic in list(self._image.topics.items()):
+            if compacted and "compact" not in self._effective(topic)["cleanup.policy"]:
+                continue
+            index = 0
+            while (partition := self.get(name, index)) is not None:
+                yield partition
+                index += 1
 
     # ---- settings
 
@@ -253,13 +264,16 @@ class Partitions:
     def close(self) -> None:
         """Everything on the device, and the summary that lets the next start trust it."""
         logs = {folder_name(*key): partition.log for key, partition in self._open.items() if partition.error is None}
-        with ThreadPoolExecutor(FOLDERS_AT_ONCE) as threads:
-            list(threads.map(summary.close_cleanly, logs.values()))
-        failed = [p.name for p in self._open.values() if p.error is not None]
+        failed = [partition.name for partition in self._open.values() if partition.error is not None]
+        try:
+            with ThreadPoolExecutor(FOLDERS_AT_ONCE) as threads:
+                list(threads.map(summary.close_cleanly, logs.values()))
+            if not failed:
+                summary.save(self.disk, self.data_dir, {**self._recovered, **logs}, self._summaries)
+        except OSError as error:
+            log.error("no clean stop, the next start recovers: %s", error)
         if failed:
-            log.error("no clean stop: partitions that failed must be recovered: %s", ", ".join(failed))
-            return
-        summary.save(self.disk, self.data_dir, {**self._recovered, **logs}, self._summaries)
+            log.error("no clean stop, the next start recovers: disks failed", extra={"partitions": ", ".join(failed)})
 
 
 def folder_name(topic: str, index: int) -> str:

@@ -94,18 +94,24 @@ class Upkeep:
     # ---- what grows old
 
     async def _retain(self) -> None:
-        for partition in self._partitions.opened():
+        for partition in self._partitions.all():
+            await asyncio.sleep(0)
             offset = retention.start_offset(partition.log, self._now_ms(), partition.high_watermark)
             if offset > partition.log.start_offset:
-                log.info("retention partition=%s start=%d", partition.name, offset)
+                log.info("retention", extra={"partition": partition.name, "start": offset})
                 await self._delete_before(partition, offset)
 
     async def advance_start(self, partition: Partition, offset: int) -> None:
         """On request: returns when the new beginning is on the device."""
         if offset <= partition.log.start_offset:
             return
+        before = partition.log.start_offset
         partition.log.advance_start(offset)
-        await self._in_thread(partition.log.save_start)
+        try:
+            await self._in_thread(partition.log.save_start)
+        except OSError:
+            partition.log.start_offset = before
+            raise
         await self._delete_before(partition, offset)
 
     async def _delete_before(self, partition: Partition, offset: int) -> None:
@@ -117,8 +123,9 @@ class Upkeep:
     async def _compact(self) -> None:
         if not self._settings.get("log.cleaner.enable"):
             return
-        for partition in self._partitions.opened():
-            if not partition.log.settings.compact or partition.error is not None:
+        for partition in self._partitions.all(compacted=True):
+            await asyncio.sleep(0)
+            if partition.error is not None:
                 continue
             plan = compaction.plan(partition.log, self._now_ms(), partition.high_watermark)
             if plan is None:
@@ -126,11 +133,11 @@ class Upkeep:
             try:
                 result = await self._worker.run(compaction.run, plan)
             except WorkerFailed as error:
-                log.error("compaction failed partition=%s: %s", partition.name, error)
+                log.error("compaction failed: %s", error, extra={"partition": partition.name})
                 continue
             if not partition.deleted:
                 compaction.install(partition.log, result)
-                log.info("compacted partition=%s", partition.name)
+                log.info("compacted", extra={"partition": partition.name})
 
     async def close(self) -> None:
         for task in self._tasks:

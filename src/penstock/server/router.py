@@ -52,9 +52,9 @@ class Router:
         try:
             return self._ordinary(connection, view[start:stop])
         except DecodeError as error:
-            log.warning("closed connection from=%s: %s", connection.host, error)
+            log.warning("closed connection: %s", error, extra={"from": connection.host})
         except Exception:
-            log.exception("closed connection from=%s: the request failed", connection.host)
+            log.exception("closed connection: the request failed", extra={"from": connection.host})
         connection.close()
         return False  # what stands behind it is not carried out
 
@@ -127,7 +127,7 @@ class Router:
             connection.close()
             raise
         except Exception:
-            log.exception("closed connection from=%s: the request failed", connection.host)
+            log.exception("closed connection: the request failed", extra={"from": connection.host})
             message = None
         if message is None:
             connection.close()
@@ -141,7 +141,7 @@ class Router:
         try:
             parts = self._parts(connection, header, request, message)
         except Exception:
-            log.exception("closed connection from=%s: the response failed", connection.host)
+            log.exception("closed connection: the response failed", extra={"from": connection.host})
             connection.close()
             return
         connection.answer(slot, parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 
 from penstock.transport.connection import Connection, Dispatch
 from penstock.transport.memory import MemoryBudget
@@ -29,7 +30,7 @@ class Listener:
         memory: MemoryBudget,
         dispatch: Dispatch,
         frame_max: int,
-        connections_max: int,
+        connections_max: Callable[[], int],
         idle_ms_max: int,
     ) -> None:
         self._loop = loop
@@ -75,8 +76,8 @@ class Listener:
                 log.warning("a connection could not be accepted: %s", error)
                 self._rest()
                 return
-            if len(self.connections) >= self._connections_max:
-                log.warning("refused a connection from %s: max.connections=%d", address[0], self._connections_max)
+            if len(self.connections) >= self._connections_max():
+                log.warning("refused a connection: max.connections is reached", extra={"from": address[0]})
                 sock.close()
                 continue
             sock.setblocking(False)

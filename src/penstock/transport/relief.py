@@ -56,7 +56,7 @@ class Relief:
             if now_s - since_s < STALLED_S:
                 self._seen[connection] = (had, since_s)
             else:
-                log.warning("closed connection from=%s: it stopped inside a large request", connection.host)
+                log.warning("closed connection: it stopped inside a large request", extra={"from": connection.host})
                 connection.close()
 
     def close(self) -> None:

@@ -202,7 +202,7 @@ class Aiokafka:
             partition_assignment_strategy=[ASSIGNORS[assignor]] if assignor else None,
             group_instance_id=instance,
             session_timeout_ms=session_timeout_ms,
-            heartbeat_interval_ms=None if session_timeout_ms is None else session_timeout_ms // 5,
+            heartbeat_interval_ms=None if session_timeout_ms is None else session_timeout_ms // 12,
             isolation_level=isolation,
             max_partition_fetch_bytes=fetch_bytes,
             fetch_max_wait_ms=wait_ms,

@@ -191,7 +191,7 @@ class Confluent:
                 isolation_level=isolation,
                 fetch_wait_max_ms=wait_ms,
                 topic_metadata_refresh_interval_ms=metadata_max_age_ms,
-                heartbeat_interval_ms=None if session_timeout_ms is None else session_timeout_ms // 5,
+                heartbeat_interval_ms=None if session_timeout_ms is None else session_timeout_ms // 12,
                 enable_auto_commit=False,
             ),
             **({} if fetch_bytes is None else {"max.partition.fetch.bytes": fetch_bytes}),

@@ -22,7 +22,8 @@ def handle(context: Context, call: Call[ApiVersionsRequest]) -> ApiVersionsRespo
         name, version = call.request.client_software_name, call.request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        log.debug("client host=%s id=%s software=%s version=%s", call.client_host, call.client_id, name, version)
+        seen = {"host": call.client_host, "id": call.client_id, "software": name, "version": version}
+        log.debug("client", extra=seen)
     return ApiVersionsResponse(api_keys=served())
 
 

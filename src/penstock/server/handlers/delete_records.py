@@ -34,7 +34,10 @@ async def _delete(context: Context, topic: str, asked: DeleteRecordsPartition) -
         offset = partition.high_watermark if asked.offset == TO_THE_END else asked.offset
         if not 0 <= offset <= partition.high_watermark:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        await context.upkeep.advance_start(partition, offset)
+        try:
+            await context.upkeep.advance_start(partition, offset)
+        except OSError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
         result.low_watermark = partition.log.start_offset
     except ApiError as error:
         result.error_code = error.code

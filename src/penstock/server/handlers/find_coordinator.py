@@ -28,8 +28,8 @@ async def handle(context: Context, call: Call[FindCoordinatorRequest]) -> FindCo
 
 async def _find(context: Context, call: Call[FindCoordinatorRequest], key: str) -> Coordinator:
     if call.request.key_type != GROUP:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if call.request.key_type == 1 else ErrorCode.INVALID_REQUEST
-        return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message="only groups are coordinated")
+        problem = "This broker coordinates groups, not transactions."
+        return Coordinator(key=key, node_id=-1, port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
     await context.controller.ensure_offsets_topic()
     for node in nodes_on(context.image, call.listener):
         if node.node_id == context.node_id:
