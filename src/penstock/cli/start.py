@@ -113,19 +113,28 @@ def greeting(settings: BrokerSettings) -> str:
     listen: str = settings.get("listen")
     address = settings.get("advertised") or reachable(listen)
     flush: str = settings.topic_default("flush")
+    command, option = command_name(), _bootstrap_option(address)
     return "\n".join(
         [
             f"Penstock {__version__}",
             f"  listening   {listen}",
             f"  data        {Path(settings.get('data')).absolute()}",
             f"  flush       {flush}: {FLUSH_MEANING[flush]}",
-            f"  try         echo hello | kcat -P -b {address} -t greetings",
-            f"              penstock consume greetings{_bootstrap_option(address)}",
+            f"  try         {command} topic create greetings{option}",
+            f"              echo hello | {command} produce greetings{option}",
+            f"              {command} consume greetings{option}",
             f'  Python      confluent_kafka.Producer({{"bootstrap.servers": "{address}"}})',
             "  stop        Ctrl-C",
             "",
         ]
     )
+
+
+def command_name() -> str:
+    """What a person at this terminal types: the installed script may not be on the path."""
+    beside = Path(sys.executable).parent / "penstock"
+    on_path = any((Path(folder) / "penstock").exists() for folder in os.environ.get("PATH", "").split(os.pathsep))
+    return "penstock" if on_path or not beside.exists() else os.path.relpath(beside)
 
 
 def reachable(listen: str) -> str:
