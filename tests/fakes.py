@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.coordinator.machine import LogRecord, Outcome, Ticket
 from penstock.protocol.errors import ApiError, ErrorCode
-from penstock.storage.segment import Segment
+from penstock.replication.commit import Syncable
 from penstock.transport.connection import UNSENT_MAX, Connection, Slot
 
 TIMEOUT_S = 10.0
@@ -53,19 +53,19 @@ class FakeCommitter:
     """In place of the threads that sync: a sync is under way until the test ends it."""
 
     def __init__(self) -> None:
-        self.under_way: deque[tuple[list[Segment], Done]] = deque()
+        self.under_way: deque[tuple[list[Syncable], Done]] = deque()
         self.begun = 0
 
-    def sync(self, segments: list[Segment], done: Done) -> None:
+    def sync(self, files: list[Syncable], done: Done) -> None:
         self.begun += 1
-        self.under_way.append((segments, done))
+        self.under_way.append((files, done))
 
     def end_one(self, error: OSError | None = None) -> None:
         """The sync that has been under way for longest ends, with what the disk says or with the error given."""
-        segments, done = self.under_way.popleft()
+        files, done = self.under_way.popleft()
         try:
-            for segment in segments if error is None else ():
-                segment.sync()
+            for file in files if error is None else ():
+                file.sync()
         except OSError as failure:
             error = failure
         done(error)

@@ -20,7 +20,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **settings: obj
     (made,) = admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values()
     made.result(20)
     asked = [ListOffsetsPartition(partition_index=n, timestamp=LATEST) for n in range(partitions)]
-    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=name, partitions=asked)])
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)])
     with Wire(bootstrap) as wire:
         wait_until(lambda: not any(p.error_code for p in wire.ask(request, 7).topics[0].partitions))
     return name

@@ -67,6 +67,21 @@ def test_every_message_arrives_once_whatever_acknowledgement_was_asked_for(
     assert [m.offset for m in received] == list(range(300))
 
 
+@pytest.mark.parametrize("acks", [1, "all"])
+def test_what_was_acknowledged_can_be_seen_at_once(
+    acks: int | str, client: Client, bootstrap: str, new_topic: Topics
+) -> None:
+    topic = new_topic()
+    producer, consumer = client.producer(bootstrap, acks=acks), client.consumer(bootstrap)
+    consumer.assign((topic, 0))
+    for n in range(1, 21):
+        producer.send(topic, Outgoing(b"x"))
+        producer.finish()
+        assert consumer.ends((topic, 0)) == (0, n)
+    producer.close()
+    consumer.close()
+
+
 @pytest.mark.parametrize(
     ("name", "codec"), [(name, codec) for name, client in CLIENTS.items() for codec in client.codecs]
 )

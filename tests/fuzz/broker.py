@@ -8,18 +8,20 @@ import tempfile
 import time
 from pathlib import Path
 
-from penstock.protocol.framing import request_frame
+from penstock.protocol.apis import REQUESTS, RESPONSE_OF
+from penstock.protocol.framing import read_request_header, read_response, request_frame
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.brokers import BrokerProcess
 from tests.fuzz.batches import sound_batch
-from tests.fuzz.mutation import damaged, spliced
-from tests.fuzz.requests import GROUPS, TOPICS, random_frame
-from tests.hostile.clients import RawClient, fetch_request, produce_request
+from tests.fuzz.mutation import damaged
+from tests.fuzz.requests import GROUPS, TOPICS, damaged_frame, random_frame, spliced_frame
+from tests.hostile.clients import RawClient, fetch_request, produce_request, sized
 from tests.hostile.honest import Canary
 
 ANSWER_S = 0.05  # how long an answer is waited for: some come much later, and rightly so
 HELLO_S_MAX = 2.0
 CHECKS_EVERY = 40
+MAY_KEEP_SILENT = {0, 1, 11, 14}  # Produce without acks, Fetch and those who wait for the rest of a group
 CANARY = "canary-that-nothing-random-can-spell"
 
 
@@ -46,11 +48,11 @@ class LiveBroker:
         if kind < 0.25:
             return [random_frame(rng) for _ in range(rng.choice([1, 2, 5]))]
         if kind < 0.65:
-            return [_sized(damaged(random_frame(rng)[4:], rng)) for _ in range(rng.choice([1, 1, 2]))]
+            return [damaged_frame(rng) for _ in range(rng.choice([1, 1, 2]))]
         if kind < 0.8:
             return self._make_short_way(rng)
         if kind < 0.9:
-            return [_sized(spliced(random_frame(rng)[4:], random_frame(rng)[4:], rng))]
+            return [spliced_frame(rng)]
         return [damaged(random_frame(rng) + random_frame(rng), rng)]
 
     def _make_short_way(self, rng: random.Random) -> list[bytes]:
@@ -61,7 +63,7 @@ class LiveBroker:
             frame = request_frame(request, version, 1, "fuzz")
         else:
             frame = request_frame(fetch_request(rng.choice(list(TOPICS))), rng.choice([9, 11, 12]), 1, "fuzz")
-        return [frame, frame, _sized(damaged(frame[4:], rng)), frame, damaged(frame, rng)]
+        return [frame, frame, sized(damaged(frame[4:], rng)), frame, damaged(frame, rng)]
 
     # ---- running
 
@@ -78,16 +80,30 @@ class LiveBroker:
             self._check()
 
     def _is_still_good(self, client: RawClient, lines: list[bytes]) -> bool:
-        """Whether the connection can take another input: each write was answered by exactly one frame."""
+        """Whether the connection can take another input: all was answered, and nothing more is to come."""
+        one_by_one = True
         for data in lines:
             if not client.send(data):
                 return False
+            one_by_one = one_by_one and int.from_bytes(data[:4], "big") == len(data) - 4
             try:
-                if client.frame() is None:
-                    return False
+                answer = client.frame()
             except TimeoutError:
+                if not one_by_one or int.from_bytes(data[4:6], "big") in MAY_KEEP_SILENT:
+                    return False
+                answer = self._late_answer(client)
+            if answer is None:
                 return False
-        return True
+            if one_by_one:
+                _check_answer(data, answer)
+        return one_by_one
+
+    def _late_answer(self, client: RawClient) -> bytes | None:
+        client.sock.settimeout(HELLO_S_MAX)
+        try:
+            return client.frame()
+        finally:
+            client.sock.settimeout(ANSWER_S)
 
     def _look_at_the_log(self) -> None:
         assert self._broker.process is not None
@@ -121,5 +137,10 @@ class LiveBroker:
             self._folder.cleanup()
 
 
-def _sized(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
+def _check_answer(data: bytes, answer: bytes) -> None:
+    """Whatever is answered is a response to what was asked, however strange that was."""
+    header = read_request_header(memoryview(data)[4:])
+    cls = REQUESTS[header.api_key]
+    version = header.api_version if header.api_version in cls.versions else 0  # which only ApiVersions answers
+    correlation_id, _ = read_response(RESPONSE_OF[cls], answer, version)
+    assert correlation_id == header.correlation_id

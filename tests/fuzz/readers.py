@@ -15,8 +15,8 @@ from penstock.protocol.record_batch import read_batches, read_records, validate_
 from penstock.protocol.wire import DecodeError
 from penstock.storage import jobs
 from tests.fuzz.batches import random_batch
-from tests.fuzz.mutation import damaged, spliced
-from tests.fuzz.requests import random_frame
+from tests.fuzz.mutation import damaged
+from tests.fuzz.requests import LENGTH_SIZE, damaged_frame, spliced_frame
 from tests.protocol.random_messages import _struct as random_struct
 
 SECONDS_MAX = 2.0  # for one input
@@ -57,9 +57,7 @@ class Decoding:
             version = rng.randint(cls.versions.first, cls.versions.last)
             body = encode_bytes(random_struct(cls, version, rng, None), version)
             return [b"response", b"%d" % cls.api_key, b"%d" % version, damaged(bytes(5) + body, rng)]
-        frame = random_frame(rng)[4:]
-        whole = spliced(frame, random_frame(rng)[4:], rng) if rng.random() < 0.1 else damaged(frame, rng)
-        return [b"request", whole]
+        return [b"request", (spliced_frame if rng.random() < 0.1 else damaged_frame)(rng)[LENGTH_SIZE:]]
 
     def run(self, lines: list[bytes]) -> None:
         with self._bounds:

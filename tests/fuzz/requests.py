@@ -9,6 +9,8 @@ from penstock.protocol.apis import REQUESTS
 from penstock.protocol.framing import request_frame
 from penstock.protocol.schema import Message
 from tests.fuzz.batches import random_batch
+from tests.fuzz.mutation import damaged, spliced
+from tests.hostile.clients import sized
 from tests.protocol.random_messages import _struct as random_struct
 
 TOPICS = {
@@ -19,8 +21,11 @@ TOPICS = {
     "stamped": {"message_timestamp_type": "LogAppendTime"},
 }  # type: dict[str, dict[str, str]]
 GROUPS = ["readers", "writers", ""]
+CLIENT_IDS = ["fuzz", "four"]  # of one length, so that the body begins in one place
+LENGTH_SIZE = 4
+HEADER_SIZE = LENGTH_SIZE + 14
+DAMAGE_IN_THE_BODY = 0.85
 KNOWN_MORE_OFTEN_THAN_NOT = 0.7
-DELETING = {20, 33, 44}  # topics and settings must outlive the run, most of the time
 
 _NAMES = {"name", "topic", "topic_name", "resource_name"}
 _LISTS_OF_GROUPS = {"groups", "groups_names", "coordinator_keys"}
@@ -34,6 +39,9 @@ _CHOICES: dict[str, list[Any]] = {
     "session_timeout_ms": [6_000, 10_000],
     "rebalance_timeout_ms": [0, 50, 6_000],
     "member_id": ["", "somebody"],
+    "group_instance_id": ["one", "two", None],
+    "generation_id": [-1, 1, 2],
+    "generation_id_or_member_epoch": [-1, 1],
     "protocol_type": ["consumer"],
     "transactional_id": [None],
     "num_partitions": [1, -1, 2],
@@ -61,7 +69,19 @@ def random_request(rng: random.Random) -> tuple[Message, int]:
 
 def random_frame(rng: random.Random) -> bytes:
     message, version = random_request(rng)
-    return request_frame(message, version, rng.randrange(1 << 31), rng.choice(["fuzz", "", None, "naïve"]))
+    return request_frame(message, version, rng.randrange(1 << 31), rng.choice(CLIENT_IDS))
+
+
+def damaged_frame(rng: random.Random) -> bytes:
+    """Most often only in its body, and with its length put right: else few would get further than the door."""
+    frame = random_frame(rng)
+    head = HEADER_SIZE if rng.random() < DAMAGE_IN_THE_BODY else LENGTH_SIZE
+    return sized(frame[LENGTH_SIZE:head] + damaged(frame[head:], rng))
+
+
+def spliced_frame(rng: random.Random) -> bytes:
+    one, other = random_frame(rng), random_frame(rng)
+    return sized(one[LENGTH_SIZE:HEADER_SIZE] + spliced(one[HEADER_SIZE:], other[HEADER_SIZE:], rng))
 
 
 # What most clients send most of the time gets the most attention.

@@ -83,6 +83,8 @@ REFUSED: dict[str, tuple[bytes, int]] = {
     "the end of time": (changed(TWO, MAX_TIMESTAMP_AT, "q", FARTHEST), INVALID_TIMESTAMP),
     "the beginning of time": (changed(TWO, MAX_TIMESTAMP_AT, "q", LONGEST_AGO), INVALID_TIMESTAMP),
     "a producer without a sequence": (batch_of(producer_id=11, producer_epoch=0, base_sequence=-1), INVALID_RECORD),
+    "a producer without an epoch": (batch_of(producer_id=11, producer_epoch=-1, base_sequence=0), INVALID_RECORD),
+    "the least epoch": (batch_of(producer_id=11, producer_epoch=-(2**15), base_sequence=0), INVALID_RECORD),
     "the least sequence": (batch_of(producer_id=11, producer_epoch=0, base_sequence=-(2**31)), INVALID_RECORD),
 }  # fmt: skip
 

@@ -19,6 +19,10 @@ from tests.hostile.members import SESSION_MS, VERSION, join
 INVALID_SESSION_TIMEOUT, INVALID_GROUP_ID, OFFSET_METADATA_TOO_LARGE, MEMBER_ID_REQUIRED = 26, 24, 12, 79
 
 
+def test_a_request_without_records_may_not_be_as_large_as_one_with_them(hostile: Hostile, group: str) -> None:
+    assert join(hostile(), group, b"m" * 9_000_000) is None
+
+
 @pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31), 2**31 - 1, 1, 5_999])
 def test_session_timeouts_out_of_bounds_are_refused(hostile: Hostile, group: str, timeout_ms: int) -> None:
     joined = join(hostile(), group, session_timeout_ms=timeout_ms)

@@ -118,7 +118,7 @@ def test_many_batches_in_one_request_take_no_more_room_than_the_request(hostile:
 # ---- groups
 
 
-@pytest.mark.parametrize("size", [900_000, 15 * MEGABYTE])
+@pytest.mark.parametrize("size", [900_000, 8 * MEGABYTE])
 def test_members_with_enormous_metadata_do_not_pile_up(hostile: Hostile, group: str, size: int) -> None:
     """Whether they are let in or not."""
     client = hostile()
@@ -126,7 +126,7 @@ def test_members_with_enormous_metadata_do_not_pile_up(hostile: Hostile, group: 
         join(client, f"{group}-{number}", b"m" * size)
 
 
-@pytest.mark.parametrize("size", [1_500_000, 15 * MEGABYTE])
+@pytest.mark.parametrize("size", [1_500_000, 8 * MEGABYTE])
 def test_enormous_assignments_do_not_pile_up_and_harm_no_other_group(
     hostile: Hostile, broker: BrokerProcess, group: str, size: int
 ) -> None:

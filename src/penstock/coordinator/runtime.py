@@ -43,6 +43,7 @@ class Shard:
         self._tickets = 0
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms: int | None = None
+        self._closed = False
         self.loading = asyncio.ensure_future(self._load())
 
     # ---- loading
@@ -51,14 +52,18 @@ class Shard:
         partition, now_ms = self.partition, self._runtime.now_ms
         offset, count = partition.log.start_offset, 0
         try:
+            await self._settled()
             while (found := partition.log.read(offset, LOAD_CHUNK_BYTES, partition.committed)) is not None:
+                begun = offset
                 for header, batch in read_batches(found.read()):
                     offset = header.last_offset + 1
                     for record in read_records(batch, LOAD_DECOMPRESSED_MAX, compacted=True):
                         self.machine.apply(LogRecord(record.key or b"", record.value), now_ms())
                         count += 1
+                if offset == begun:
+                    raise CorruptBatch(f"no whole batch at offset {offset}")
                 await asyncio.sleep(0)
-        except (CorruptBatch, OSError):
+        except Exception:  # whatever it is, those who wait must not wait for ever
             log.exception("load failed", extra={"partition": partition.name, "offset": offset})
             self._drop(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
@@ -67,12 +72,29 @@ class Shard:
             log.info("loaded", extra={"partition": partition.name, "records": count})
         parked, self._parked = self._parked or [], None
         for make, reply in parked:
-            self.submit(make, reply)
+            try:
+                self.submit(make, reply)
+            except Exception:
+                log.exception("a command failed", extra={"partition": partition.name})
+                reply(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
         self._reschedule()
+
+    async def _settled(self) -> None:
+        """A machine before this one may have left batches that are on their way to the device: they count, too."""
+        partition = self.partition
+        while partition.high_watermark < (end := partition.log.next_offset):
+            if partition.error is not None:
+                raise partition.error
+            settled = asyncio.Event()
+            partition.when_committed(end, settled.set)
+            await settled.wait()
 
     # ---- commands
 
     def submit(self, make: MakeCommand, reply: Reply) -> None:
+        if self._closed:
+            reply(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
         if self._parked is not None:
             if len(self._parked) >= WAITING_FOR_LOAD_MAX:
                 reply(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
@@ -88,6 +110,9 @@ class Shard:
             del self._waiting[ticket]
             reply(error)
             return
+        except BaseException:
+            del self._waiting[ticket]
+            raise
         self._carry_out(outcome)
 
     def tick(self) -> None:
@@ -103,7 +128,7 @@ class Shard:
                 log.error("append failed: %s", error, extra={"partition": partition.name})
                 self._drop(ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 return
-        if outcome.replies:
+        if outcome.replies or outcome.records:  # if nobody waits for them, it must still be known that they are stored
             replies, end = outcome.replies, partition.log.next_offset
             partition.when_committed(end, lambda: self._reply(replies, end))
         self._reschedule()
@@ -127,6 +152,8 @@ class Shard:
     # ---- timers and the end
 
     def _reschedule(self) -> None:
+        if self._closed:
+            return
         due = self.machine.next_deadline_ms()
         if due == self._due_ms and self._timer is not None:
             return
@@ -144,6 +171,7 @@ class Shard:
         self.close(code)
 
     def close(self, code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         self.loading.cancel()

@@ -10,38 +10,45 @@ import asyncio
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-
-from penstock.storage.segment import Segment
+from typing import Protocol
 
 Done = Callable[[OSError | None], None]
+
+
+class Syncable(Protocol):
+    """A segment, or a file beside it."""
+
+    def sync(self) -> None: ...
 
 
 class Committer:
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = 4) -> None:
         self._loop = loop
-        self._queue: SimpleQueue[tuple[list[Segment], Done] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[list[Syncable], Done] | None] = SimpleQueue()
         self._threads_max = threads
         self._threads: list[threading.Thread] = []
         self._busy = 0
 
-    def sync(self, segments: list[Segment], done: Done) -> None:
-        """Calls `done` on the loop once the segments are on the device, or with the error that says they are not."""
+    def sync(self, files: list[Syncable], done: Done) -> None:
+        """Calls `done` on the loop once the files are on the device, or with the error that says they are not."""
         self._busy += 1
         if self._busy > len(self._threads) and len(self._threads) < self._threads_max:
             thread = threading.Thread(target=self._run, name=f"commit-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._queue.put((segments, done))
+        self._queue.put((files, done))
 
     def _run(self) -> None:
         while (job := self._queue.get()) is not None:
-            segments, done = job
+            files, done = job
             try:
-                for segment in segments:
-                    segment.sync()
+                for file in files:
+                    file.sync()
                 error = None
             except OSError as failure:
                 error = failure
+            except Exception as failure:  # whoever waits must learn that nothing is known of the data
+                error = OSError(repr(failure))
             try:
                 self._loop.call_soon_threadsafe(self._finish, done, error)
             except RuntimeError:

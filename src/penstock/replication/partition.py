@@ -12,13 +12,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from struct import Struct
 
 from crc32c import crc32c
 
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import HEADER_SIZE
-from penstock.replication.commit import Committer
+from penstock.replication.commit import Committer, Syncable
+from penstock.storage import leader_epochs
+from penstock.storage.disk import Disk
 from penstock.storage.log import Log, LogPosition
 from penstock.storage.segment import Segment
 from penstock.transport.turn import Turn
@@ -67,6 +70,20 @@ class PartitionSettings:
         return self.compression is not None or self.require_keys or self.validate_records
 
 
+class _SmallFile:
+    """A file that was replaced whole and not synced yet."""
+
+    __slots__ = ("_disk", "path")
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self.path = path
+
+    def sync(self) -> None:
+        """In a thread. Its name is made durable with that of the log's first segment."""
+        self._disk.open(self.path, writable=False).sync()
+
+
 Appended = tuple[int, int, int]
 """Base offset; the offset that the high watermark must reach before acks=all is true; log append time or -1."""
 
@@ -111,7 +128,7 @@ class Partition:
         self._dirty = False
         self._syncing = False
         self._sync_again = False
-        self._unsynced: list[Segment] = []
+        self._unsynced: list[Syncable] = []
         self._unsynced_messages = 0
         self._flushed_ms = 0
         self.checkpointed = 0  # how much of the active segment its saved index covers
@@ -168,6 +185,8 @@ class Partition:
         last_offset = base_offset + last_delta
         try:
             before = store.active
+            if before is None:
+                self._begin_folder()
             store.stage(batch, size, base_offset, last_offset, max_timestamp, now_ms)
             if store.active is not before:
                 self._rolled(before)
@@ -190,28 +209,47 @@ class Partition:
                 ErrorCode.INVALID_TIMESTAMP, f"Timestamp {timestamp_ms} of message is out of range for {self.name}"
             )
 
+    def _begin_folder(self) -> None:
+        """Before anything is staged: what is staged must not stay there if this fails."""
+        store = self.log
+        try:
+            store.begin_epoch(self.leader_epoch)
+            topic_id = _SmallFile(store.disk, store.directory / "topic-id")
+            store.disk.replace(topic_id.path, self.topic_id.hex().encode(), durable=False)
+        except OSError:
+            store.epochs = leader_epochs.load(store.disk, store.directory)
+            raise
+        self._unsynced.append(topic_id)  # without it, recovery would not know whose data this is
+
     def _rolled(self, before: Segment | None) -> None:
         self.checkpointed = 0
         if before is None:
-            self.log.begin_epoch(self.leader_epoch)
-            self.log.disk.replace(self.log.directory / "topic-id", self.topic_id.hex().encode(), durable=False)
             return
         self.retired.append(before)
-        if before not in self._unsynced:
+        if self.settings.flush is not Flush.OS and before not in self._unsynced:
             self._unsynced.append(before)
+
+    def lead(self, epoch: int) -> None:
+        """From now on batches are of this leader epoch."""
+        if epoch != self.leader_epoch:
+            self.leader_epoch = epoch
+            if self.log.active is not None:
+                self.log.begin_epoch(epoch)
 
     def _write(self) -> None:
         """At the end of the turn: one write for all that was staged."""
         self._dirty = False
         store = self.log
-        if not store.staged:
+        if self.error is not None:
+            store.staged.clear()
             return
-        try:
-            store.write_staged()
-        except OSError as error:
-            self._write_failed(error)
-            return
-        self.written()
+        if store.staged:
+            try:
+                store.write_staged()
+            except OSError as error:
+                self._write_failed(error)
+        if store.end_offset > self.high_watermark:  # if only by what a roll wrote before something failed
+            self.written()
 
     def written(self) -> None:
         flush = self.settings.flush
@@ -226,7 +264,7 @@ class Partition:
                 self._flush()
 
     def _write_failed(self, error: OSError) -> None:
-        """Nothing of the turn is in the log; it may go on when the disk can."""
+        """What was staged is not in the log; it may go on when the disk can."""
         self.failures += 1
         log.error("write failed: %s", error, extra={"partition": self.name})
         end = self.log.end_offset
@@ -250,6 +288,8 @@ class Partition:
 
     def _synced(self, end: LogPosition, error: OSError | None) -> None:
         self._syncing = False
+        if self.error is not None:
+            return
         if error is not None:
             self.stop(error)
             return
@@ -271,7 +311,10 @@ class Partition:
 
     def begin_at(self, offset: int, now_ms: int) -> list[Segment]:
         """Drops whole segments below the offset; the caller removes their files."""
+        active = self.log.active
         dropped = self.log.delete_before(offset, now_ms)
+        if self.log.active is not active:
+            self.checkpointed = 0
         if self.high_watermark == self.log.end_offset:
             self.committed = self.log.end
         self.retired = [segment for segment in self.retired if segment not in dropped]
@@ -301,7 +344,10 @@ class Partition:
             fetcher()
 
     def _advance(self, end: LogPosition) -> None:
-        if end.offset <= self.high_watermark and end.segment is self.committed.segment:
+        """Never back: the end of a sync may be behind what writes alone have committed since it began."""
+        if end.offset < self.high_watermark or (
+            end.offset == self.high_watermark and end.segment is self.committed.segment
+        ):
             return
         self.high_watermark = offset = end.offset
         self.committed = end

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ log = logging.getLogger("penstock.partitions")
 TOPIC_ID_FILE = "topic-id"
 DELETED = ".deleted"
 STRAY = ".stray"
+_TOPIC_ID = re.compile("[0-9a-f]{32}")
 FOLDERS_AT_ONCE = 16  # mostly waiting for syncs, which share the file system's journal
 NEVER = 2**63 - 1  # how Kafka writes it
 FLUSH_INTERVAL_MS = 1000  # of `flush=interval` where nothing else is said
@@ -103,13 +105,17 @@ class Partitions:
             for topic in self._image.topics.values()
             for index in range(len(topic.partitions))
         }
-        for name in self.disk.names(self.data_dir):
-            if name.endswith(STRAY) or (name in known and self._topic_id(name) == known[name]):
+        names = set(self.disk.names(self.data_dir))
+        for name in sorted(names):
+            if name.endswith(STRAY):
                 continue
             held = self._topic_id(name)
-            if held is None:
-                continue  # not a partition's folder
-            aside = f"{held[:32]}-{name.rpartition('-')[2]}{STRAY}"
+            if held is None and (name not in known or not self.disk.names(self.data_dir / name)):
+                continue  # not a partition's folder, or there is nothing in it
+            if name in known and held == known[name]:
+                continue
+            aside = _stray_name(name, held or "", names)
+            names.add(aside)
             self.disk.rename(self.data_dir / name, self.data_dir / aside)
             log.error("set aside: it belongs to no topic of this cluster", extra={"folder": name, "as": aside})
 
@@ -131,6 +137,7 @@ class Partitions:
         recovered, known = self._recovered.pop(folder, None), self._summaries.pop(folder, None)
         if recovered is not None:
             store = recovered
+            store.settings = settings  # they may have changed since
         elif known is not None:
             store = summary.open_log(self.disk, directory, settings, known)
         else:
@@ -219,7 +226,7 @@ class Partitions:
             if partition is not None:
                 partition.use_settings(self._partition_settings(after))
                 partition.log.settings = self._log_settings(after)
-                partition.leader_epoch = state.leader_epoch
+                partition.lead(state.leader_epoch)
 
     def topic_deleted(self, topic: TopicState) -> None:
         doomed = []
@@ -227,11 +234,9 @@ class Partitions:
             name = folder_name(topic.name, index)
             partition = self._open.pop((topic.name, index), None)
             self._recovered.pop(name, None)
-            known = self._summaries.pop(name, None)
+            self._summaries.pop(name, None)
             if partition is not None:
                 partition.delete()
-            if partition is not None and partition.log.active is None and known is None:
-                continue  # nothing was ever written
             target = self.data_dir / f"{topic.topic_id.hex()}-{index}{DELETED}"
             try:
                 self.disk.rename(self.data_dir / name, target)
@@ -255,7 +260,8 @@ class Partitions:
         for topic in self._image.topics.values():
             for index in range(len(topic.partitions)):
                 partition = self._open.get((topic.name, index))
-                known = self._summaries.get(folder_name(topic.name, index))
+                name = folder_name(topic.name, index)
+                known = self._summaries.get(name) or self._recovered.get(name)
                 sizes[(topic.name, index)] = partition.log.size if partition else known.size if known else 0
         return sizes
 
@@ -274,6 +280,14 @@ class Partitions:
             log.error("no clean stop, the next start recovers: %s", error)
         if failed:
             log.error("no clean stop, the next start recovers: disks failed", extra={"partitions": ", ".join(failed)})
+
+
+def _stray_name(folder: str, topic_id: str, taken: set[str]) -> str:
+    """By the topic's id, if the folder still knows it: a crash may have torn even that."""
+    index = folder.rpartition("-")[2]
+    stem = f"{topic_id if _TOPIC_ID.fullmatch(topic_id) else 'unknown'}-{index if index.isdigit() else 0}"
+    candidates = (f"{stem}{number}{STRAY}" for number in ("", *(f".{n}" for n in range(1, len(taken) + 2))))
+    return next(name for name in candidates if name not in taken)
 
 
 def folder_name(topic: str, index: int) -> str:

@@ -15,7 +15,7 @@ from penstock.cluster.settings import BrokerSettings
 from penstock.replication.partition import Flush, Partition
 from penstock.replication.partitions import Partitions
 from penstock.storage import compaction, retention
-from penstock.storage.log import seal
+from penstock.storage.log import Log, seal
 from penstock.storage.segment import Segment
 from penstock.storage.worker import Worker, WorkerFailed
 
@@ -25,9 +25,21 @@ SEAL_EVERY_S = 1.0
 CHECKPOINT_EVERY_S = 60.0
 
 
+def _sync_all(segments: list[Segment]) -> None:
+    for segment in segments:
+        segment.sync()
+
+
 def _seal_all(segments: list[Segment]) -> None:
     for segment in segments:
         seal(segment)
+
+
+def _discard(store: Log, segments: list[Segment]) -> None:
+    try:
+        store.discard(segments)
+    except OSError as error:  # the topic is gone with its folder, or the disk is full: they lie below the start
+        log.warning("segments not removed: %s", error, extra={"folder": store.directory.name})
 
 
 class Upkeep:
@@ -40,6 +52,8 @@ class Upkeep:
         self._now_ms = now_ms
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
         self._tasks: list[asyncio.Task[None]] = []
+        self._segments = asyncio.Lock()  # held while sealed segments are replaced or removed
+        self._doomed: list[tuple[Log, list[Segment]]] = []  # dropped, but their files are still there for readers
 
     def start(self) -> None:
         self._tasks = [
@@ -73,12 +87,23 @@ class Upkeep:
         for partition in self._partitions.opened():
             if partition.settings.flush is Flush.INTERVAL:
                 partition.flush_if_due(now_ms)
-            if partition.retired:
-                segments, partition.retired = partition.retired, []
-                try:
-                    await self._in_thread(_seal_all, segments)
-                except OSError as error:
-                    partition.stop(error)
+            if partition.retired and partition.error is None:
+                await self._seal(partition)
+
+    async def _seal(self, partition: Partition) -> None:
+        segments, partition.retired = partition.retired, []
+        try:
+            await self._in_thread(_sync_all, segments)
+        except OSError as error:
+            if not partition.deleted:
+                partition.stop(error)
+            return
+        try:
+            await self._in_thread(_seal_all, segments)
+        except OSError as error:  # no room for an index, say: without it, all there is to lose is time
+            log.warning("segment not sealed: %s", error, extra={"partition": partition.name})
+            held = partition.log.segments
+            partition.retired[:0] = [s for s in segments if s.sealed_to != s.size and s in held]
 
     async def _checkpoint(self) -> None:
         """The index of a growing segment, so that recovery need not read what is known to be on the device."""
@@ -88,8 +113,13 @@ class Upkeep:
             if partition.settings.flush is not Flush.COMMIT or segment is None or segment is not partition.log.active:
                 continue
             if partition.checkpointed < position:
-                partition.checkpointed = position
-                await self._in_thread(segment.save_index, position)
+                try:
+                    await self._in_thread(segment.save_index, position)
+                except OSError as error:
+                    log.warning("index not saved: %s", error, extra={"partition": partition.name})
+                    continue
+                if segment is partition.log.active:
+                    partition.checkpointed = position
 
     # ---- what grows old
 
@@ -115,10 +145,18 @@ class Upkeep:
         await self._delete_before(partition, offset)
 
     async def _delete_before(self, partition: Partition, offset: int) -> None:
-        segments = partition.begin_at(offset, self._now_ms())
+        async with self._segments:
+            segments = partition.begin_at(offset, self._now_ms())
         if segments:
             delay_s = partition.log.settings.file_delete_delay_ms / 1000
-            asyncio.get_running_loop().call_later(delay_s, self._thread.submit, partition.log.discard, segments)
+            doomed = (partition.log, segments)
+            self._doomed.append(doomed)
+            asyncio.get_running_loop().call_later(delay_s, self._discard, doomed)
+
+    def _discard(self, doomed: tuple[Log, list[Segment]]) -> None:
+        if doomed in self._doomed:
+            self._doomed.remove(doomed)
+            self._thread.submit(_discard, *doomed)
 
     async def _compact(self) -> None:
         if not self._settings.get("log.cleaner.enable"):
@@ -135,12 +173,16 @@ class Upkeep:
             except WorkerFailed as error:
                 log.error("compaction failed: %s", error, extra={"partition": partition.name})
                 continue
-            if not partition.deleted:
-                compaction.install(partition.log, result)
-                log.info("compacted", extra={"partition": partition.name})
+            async with self._segments:
+                if not partition.deleted:
+                    taken = compaction.take_over(partition.log, result)
+                    await self._in_thread(compaction.settle, partition.log, result, taken)
+                    log.info("compacted", extra={"partition": partition.name})
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for doomed in list(self._doomed):  # after a clean stop, nobody would look for these files again
+            self._discard(doomed)
         self._thread.shutdown(wait=True)

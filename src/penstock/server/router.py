@@ -31,7 +31,7 @@ from penstock.transport.turn import Turn
 log = logging.getLogger("penstock.server")
 
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
-FRAME_MAX = 16 * 1024 * 1024  # of a request that carries no records
+FRAME_MAX = 8 * 1024 * 1024  # of a request that carries no records
 
 
 class Router:

@@ -1,0 +1,350 @@
+"""Which partitions there are, when their files are touched, and what a restart makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from penstock.protocol.compression import Compression
+from penstock.replication.partition import Flush
+from penstock.storage import checkpoint
+from penstock.storage.disk import Disk
+from tests.fakes import until
+from tests.replication.holding import Holding
+from tests.storage.disks import CountingDisk, FailingDisk
+from tests.storage.logs import NOW_MS, batch_at
+
+
+def folders(path: Path) -> set[str]:
+    return {each.name for each in path.iterdir() if each.is_dir()}
+
+
+# ---- opening
+
+
+def test_a_partition_is_opened_when_it_is_first_asked_for_and_then_is_the_same(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t", 3)
+    assert list(held.partitions.opened()) == []
+    partition = held.get("t", 1)
+    assert list(held.partitions.opened()) == [partition]
+    assert held.get("t", 1) is partition
+    assert folders(tmp_path) == set(), "a folder is made by the first record"
+
+
+@pytest.mark.parametrize(("topic", "index"), [("t", 3), ("t", -1), ("other", 0), ("", 0), ("../t", 0)])
+def test_what_is_not_there_is_not_opened(tmp_path: Path, topic: str, index: int) -> None:
+    held = Holding(tmp_path)
+    held.create("t", 3)
+    assert held.partitions.get(topic, index) is None
+
+
+def test_partitions_of_a_topic_are_logs_of_their_own(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t", 2)
+    assert [held.write("t", 0), held.write("t", 1), held.write("t", 0)] == [0, 0, 1]
+    assert folders(tmp_path) == {"t-0", "t-1"}
+    assert held.partitions.sizes() == {("t", 0): held.get("t", 0).log.size, ("t", 1): held.get("t", 1).log.size}
+
+
+# ---- settings
+
+
+def test_settings_of_the_topic_and_of_the_broker_reach_the_partition(tmp_path: Path) -> None:
+    held = Holding(tmp_path, message_max_bytes="5000", log_roll_ms="77")
+    held.create("t", compression_type="zstd", compression_zstd_level="7", cleanup_policy="compact", flush="os")
+    partition = held.get("t")
+    assert partition.settings.max_message_bytes == 5000
+    assert partition.settings.compression == Compression.ZSTD
+    assert partition.settings.compression_level == 7
+    assert partition.settings.require_keys
+    assert partition.commits_on_write
+    assert partition.log.settings.compact
+    assert not partition.log.settings.delete
+    assert partition.log.settings.segment_ms == 77
+
+
+@pytest.mark.parametrize(
+    ("config", "flush", "flush_ms"),
+    [
+        ({}, Flush.COMMIT, 1000),
+        ({"flush": "os"}, Flush.OS, 1000),
+        ({"flush": "interval"}, Flush.INTERVAL, 1000),
+        ({"flush": "interval", "flush_ms": "50"}, Flush.INTERVAL, 50),
+        ({"flush": "os", "flush_ms": "50"}, Flush.INTERVAL, 50),
+        ({"flush": "os", "flush_messages": "1"}, Flush.INTERVAL, 1000),
+        ({"flush": "commit", "flush_messages": "1"}, Flush.COMMIT, 1000),
+    ],
+)
+def test_kafkas_flush_settings_count_where_the_operating_system_would_decide(
+    tmp_path: Path, config: dict[str, str], flush: Flush, flush_ms: int
+) -> None:
+    held = Holding(tmp_path)
+    held.create("t", **config)
+    assert (held.get("t").settings.flush, held.get("t").settings.flush_ms) == (flush, flush_ms)
+
+
+def test_a_change_of_the_topic_reaches_open_partitions(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t")
+    partition = held.get("t")
+    held.change("t", max_message_bytes="77", retention_ms="5", flush="os")
+    assert held.get("t") is partition
+    assert (partition.settings.max_message_bytes, partition.log.settings.retention_ms) == (77, 5)
+    assert partition.commits_on_write
+
+
+def test_a_change_of_the_brokers_defaults_reaches_open_partitions(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t")
+    held.create("own", max_message_bytes="99")
+    partition, own = held.get("t"), held.get("own")
+    held.settings.set_dynamic(cluster={"message.max.bytes": "77"}, broker={})
+    assert (partition.settings.max_message_bytes, own.settings.max_message_bytes) == (77, 99)
+
+
+def test_a_change_before_the_first_use_counts_whatever_the_last_stop_was(tmp_path: Path) -> None:
+    for cleanly in (True, False):
+        held = Holding(tmp_path / str(cleanly))
+        held.folder.mkdir()
+        held.create("t")
+        held.write("t")
+        held.start_again(cleanly=cleanly)
+        held.change("t", retention_ms="5")
+        assert held.get("t").log.settings.retention_ms == 5
+
+
+# ---- deleting
+
+
+async def test_a_deleted_topic_is_gone_at_once_and_its_files_soon(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t", 2, file_delete_delay_ms="20")
+    held.write("t", 0)
+    partition = held.get("t", 0)
+    topic = held.delete("t")
+    assert partition.deleted
+    assert held.partitions.get("t", 0) is None
+    assert folders(tmp_path) == {f"{topic.topic_id.hex()}-0.deleted"}
+    await until(lambda: not folders(tmp_path))
+
+
+async def test_a_reader_may_finish_with_what_it_holds_of_a_deleted_topic(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t", file_delete_delay_ms="0")
+    held.write("t", count=3)
+    partition = held.get("t")
+    found = partition.log.read(0, 1000, partition.committed)
+    held.delete("t")
+    await until(lambda: not folders(tmp_path))
+    assert found is not None
+    assert len(found.read()) == found.size > 0
+
+
+async def test_a_topic_made_again_under_its_name_knows_nothing_of_the_old_one(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t")
+    for sequence in range(3):
+        held.write("t", producer=(7, 0, sequence))
+    old = held.get("t")
+    held.delete("t")
+    held.create("t")
+    assert held.get("t") is not old
+    assert held.read("t") == []
+    assert held.write("t", producer=(7, 0, 0)) == 0
+    for cleanly in (True, False):
+        held.start_again(cleanly=cleanly)
+        assert held.read("t") == [0]
+
+
+async def test_a_topic_made_again_does_not_inherit_the_beginning_of_an_emptied_one(tmp_path: Path) -> None:
+    """A log whose every record was deleted has no segment after a crash, but files that say where it begins."""
+    held = Holding(tmp_path)
+    held.create("t")
+    held.write("t", count=5)
+    checkpoint.save(held.disk, tmp_path / "t-0" / checkpoint.START_OFFSET, 500, durable=True)
+    held.start_again(cleanly=False)
+    assert held.get("t").log.start_offset == 500
+    held.delete("t")
+    held.create("t")
+    assert held.write("t") == 0
+    held.start_again(cleanly=False)
+    assert held.read("t") == [0]
+
+
+async def test_a_topic_that_was_never_opened_since_the_start_is_deleted_too(tmp_path: Path) -> None:
+    for cleanly in (True, False):
+        folder = tmp_path / str(cleanly)
+        held = Holding(folder)
+        folder.mkdir()
+        held.create("t")
+        held.write("t")
+        held.start_again(cleanly=cleanly)
+        held.delete("t")
+        held.create("t")
+        assert held.read("t") == []
+        assert "t-0" not in folders(folder)
+
+
+def test_what_was_left_of_a_deletion_goes_at_the_next_start(tmp_path: Path) -> None:
+    (tmp_path / "0123-0.deleted").mkdir()
+    (tmp_path / "0123-0.deleted" / "x.log").write_bytes(b"old")
+    Holding(tmp_path)
+    assert folders(tmp_path) == set()
+
+
+# ---- stopping and starting
+
+
+def test_after_a_clean_stop_nothing_is_read_until_it_is_needed(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t", 50)
+    for index in range(50):
+        held.write("t", index, count=3, producer=(7, 0, 0))
+    disk = CountingDisk()
+    held.start_again(disk)
+    at_start = disk.calls
+    assert at_start <= 2, "the summary, and no more"
+    for index in range(50):
+        assert held.get("t", index).high_watermark == 3
+    assert disk.calls == at_start
+    assert disk.bytes_read == {}
+    assert held.write("t", 7, producer=(7, 0, 3)) == 3
+    assert held.write("t", 7, producer=(7, 0, 0), count=3) == 0
+    assert held.read("t", 7) == [0, 1, 2, 3]
+
+
+def test_a_clean_stop_may_follow_another_without_use_between(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t", 2)
+    held.write("t", 0, count=2)
+    held.write("t", 1, count=3)
+    for _ in range(3):
+        held.start_again()
+        assert held.read("t", 0) == [0, 1]
+    assert held.read("t", 1) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\0" * 100, b"half a batch, or less"])
+def test_after_any_other_stop_logs_are_recovered_before_they_are_served(tmp_path: Path, garbage: bytes) -> None:
+    held = Holding(tmp_path)
+    held.create("t", 2)
+    for sequence in range(5):
+        held.write("t", 0, producer=(7, 0, sequence))
+    with (tmp_path / "t-0" / f"{0:020d}.log").open("ab") as file:
+        file.write(garbage)
+    held.start_again(cleanly=False)
+    assert held.partitions.sizes()[("t", 0)] == (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size > 0
+    assert held.read("t", 0) == [0, 1, 2, 3, 4]
+    assert held.write("t", 0, producer=(7, 0, 5)) == 5
+    assert held.write("t", 0, producer=(7, 0, 4)) == 4
+
+
+def test_a_crash_after_a_clean_stop_is_not_taken_for_one(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t")
+    held.write("t")
+    held.start_again()
+    held.write("t")
+    held.start_again(cleanly=False)
+    assert held.read("t") == [0, 1]
+
+
+def test_a_summary_that_is_damaged_means_recovery(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t")
+    held.write("t")
+    held.partitions.close()
+    summary = tmp_path / "clean-shutdown"
+    data = bytearray(summary.read_bytes())
+    data[-1] ^= 1
+    summary.write_bytes(data)
+    held.start_again(cleanly=False)
+    assert held.read("t") == [0]
+
+
+def test_folders_that_belong_to_no_topic_are_set_aside_and_nothing_else_is(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t")
+    held.create("u")
+    held.write("t")
+    held.write("u")
+    (tmp_path / "not-a-partition").mkdir()
+    shutil.copytree(tmp_path / "t-0", tmp_path / "t-7")
+    stranger = held.image.topics["u"]
+    held.image.drop_topic("u")
+    held.create("u")
+    held.start_again(cleanly=False)
+    own = held.image.topics["t"].topic_id.hex()
+    assert folders(tmp_path) == {"t-0", "not-a-partition", f"{own}-7.stray", f"{stranger.topic_id.hex()}-0.stray"}
+    assert (held.read("t"), held.read("u")) == ([0], [])
+    assert held.write("u") == 0
+    held.start_again(cleanly=False)
+    assert held.read("u") == [0]
+
+
+@pytest.mark.parametrize("torn", [None, b"", bytes(32), b"\xff\xfe", b"../../x", b"0" * 31], ids=repr)
+def test_a_folder_whose_topic_id_was_torn_is_set_aside_and_the_partition_can_be_written(
+    tmp_path: Path, torn: bytes | None
+) -> None:
+    """Nothing in it can have been acknowledged: the id is on the device before that."""
+    held = Holding(tmp_path)
+    held.create("t", 2)
+    for _ in range(2):
+        held.write("t")
+        (tmp_path / "t-0" / "topic-id").unlink()
+        if torn is not None:
+            (tmp_path / "t-0" / "topic-id").write_bytes(torn)
+        (tmp_path / "t-1").mkdir(exist_ok=True)  # with nothing in it
+        held.start_again(cleanly=False)
+        assert held.read("t") == []
+        assert held.write("t") == 0
+        held.write("t", 1)
+        held.start_again(cleanly=False)
+        assert (held.read("t"), held.read("t", 1)[0]) == ([0], 0)
+    assert folders(tmp_path) == {"t-0", "t-1", "unknown-0.stray", "unknown-0.1.stray"}
+
+
+def test_a_partition_that_failed_keeps_the_stop_from_being_clean(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    held = Holding(tmp_path, disk)
+    held.create("good")
+    held.create("bad")
+    held.write("good")
+    held.write("bad")
+    disk.fail_sync = disk.syncs
+    held.write("bad")
+    assert held.get("bad").error is not None
+    disk.heal()
+    held.partitions.close()
+    assert not (tmp_path / "clean-shutdown").exists()
+    held.start_again(Disk(), cleanly=False)
+    assert held.read("good") == [0]
+    assert held.read("bad") == [0, 1], "the disk had it after all"
+
+
+def test_a_disk_that_fails_during_the_stop_keeps_it_from_being_clean(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    held = Holding(tmp_path, disk, flush="os")
+    held.create("t")
+    held.write("t")
+    disk.fail_sync = disk.syncs
+    held.partitions.close()
+    assert not (tmp_path / "clean-shutdown").exists()
+
+
+async def test_a_deletion_in_the_middle_of_a_sync_is_no_failure(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t")
+    held.write("t")
+    held.get("t").append(memoryview(bytearray(batch_at(0))), NOW_MS)
+    held.turn.flush()
+    assert held.committer.under_way
+    held.delete("t")
+    held.committer.end_all()
+    held.create("t")
+    assert held.write("t") == 0
+    await asyncio.sleep(0)
