@@ -78,6 +78,36 @@ class FakeCommitter:
         """Nothing runs."""
 
 
+class FakeSyncs:
+    """In place of the threads that sync: what was written is on the device a turn of the loop later."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.under_way = 0
+
+    def sync(self, files: list[Syncable], done: Done) -> None:
+        self.under_way += 1
+        self._loop.call_soon(self._end, files, done)
+
+    def _end(self, files: list[Syncable], done: Done) -> None:
+        self.under_way -= 1
+        error = None
+        try:
+            for file in files:
+                file.sync()
+        except OSError as failure:
+            error = failure
+        done(error)
+
+
+class FakeWorker:
+    """In place of the worker process: does its jobs here and now."""
+
+    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        await asyncio.sleep(0)
+        return function(*arguments)
+
+
 class FakeRouter:
     """In place of the router, with its rules of order. What becomes of a frame is said by its first letter:
 

@@ -21,6 +21,8 @@ from tests.clients.conversations import find_coordinator, member_of, stable_memb
 from tests.clients.steps import wait_until
 from tests.clients.wire import Wire
 
+CONSUMER_RANGE = {"protocol_type": "consumer", "protocol_name": "range"}
+
 
 @pytest.fixture
 def group(unique: Callable[[str], str], wire: Wire) -> str:
@@ -126,7 +128,7 @@ def test_followers_wait_for_the_leader_s_assignment(wire: Wire, group: str, boot
         other.send(request)
         leader = member_of(wire, group, member_id=first.member_id)
         follower = other.receive()
-        sync = {"group_id": group, "generation_id": leader.generation_id}
+        sync = {"group_id": group, "generation_id": leader.generation_id, **CONSUMER_RANGE}
         other.send(SyncGroupRequest(**sync, member_id=follower.member_id))
         assignments = [
             SyncGroupRequestAssignment(member_id=member.member_id, assignment=member.member_id.encode())
@@ -135,6 +137,15 @@ def test_followers_wait_for_the_leader_s_assignment(wire: Wire, group: str, boot
         own = wire.ask(SyncGroupRequest(**sync, member_id=leader.member_id, assignments=assignments))
         assert own.assignment == leader.member_id.encode()
         assert other.receive().assignment == follower.member_id.encode()
+
+
+@pytest.mark.parametrize("wrong", [{}, {"protocol_type": "consumer", "protocol_name": "sticky"}])
+def test_a_member_that_syncs_with_another_protocol_is_refused(wire: Wire, group: str, wrong: dict[str, str]) -> None:
+    """From version 5 on, a member says which protocol it believes was chosen (KIP-559)."""
+    joined = member_of(wire, group)
+    sync = {"group_id": group, "generation_id": joined.generation_id, "member_id": joined.member_id}
+    assert wire.ask(SyncGroupRequest(**sync, **wrong)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert wire.ask(SyncGroupRequest(**sync, **CONSUMER_RANGE)).error_code == ErrorCode.NONE
 
 
 def test_an_instance_that_was_replaced_is_fenced_whatever_it_asks(wire: Wire, group: str, new_topic: Topics) -> None:
@@ -147,10 +158,8 @@ def test_an_instance_that_was_replaced_is_fenced_whatever_it_asks(wire: Wire, gr
     assert heartbeat(wire, group, old.generation_id, old.member_id, "twin") == fenced
     assert commit(wire, group, topic, old.generation_id, old.member_id, "twin") == fenced
     assert member_of(wire, group, instance="twin", member_id=old.member_id).error_code == fenced
-    sync = SyncGroupRequest(
-        group_id=group, generation_id=old.generation_id, member_id=old.member_id, group_instance_id="twin"
-    )
-    assert wire.ask(sync).error_code == fenced
+    sync = {"group_id": group, "generation_id": old.generation_id, "member_id": old.member_id}
+    assert wire.ask(SyncGroupRequest(**sync, group_instance_id="twin", **CONSUMER_RANGE)).error_code == fenced
     leave = LeaveGroupRequest(
         group_id=group, members=[MemberIdentity(member_id=old.member_id, group_instance_id="twin")]
     )

@@ -20,8 +20,8 @@ from tests.clients.wire import Wire, batch_of, fetch_request, produce_request
 
 PRODUCERS, EACH, PARTITIONS = 200, 3, 4
 BATCH_BYTES = 1_000_000
-QUEUED_MAX_BYTES = 16 << 20
-CEILING_MB = 128  # what is queued, and the broker itself
+QUEUED_MAX_BYTES = 32 << 20
+CEILING_MB = 256  # what is queued, buffers of a turn, and the broker itself; all that is sent would be 600
 
 
 @dataclass

@@ -120,21 +120,21 @@ class LiveBroker:
         self._canary.exchange()
         assert time.monotonic() - began < HELLO_S_MAX, "the broker takes too long to answer"
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """What was stored meanwhile must not be in the way of the next start, after any kind of end."""
-        try:
-            self._check()
-            self._broker.kill()
-            self._broker.start()
-            self._canary.come_back()
-            assert self._broker.stop() == 0
-            self._broker.start()
-            self._canary.come_back()
-            self._check()
-            self._look_at_the_log()
-        finally:
-            self._broker.close()
-            self._folder.cleanup()
+        self._check()
+        self._broker.kill()
+        self._broker.start()
+        self._canary.come_back()
+        assert self._broker.stop() == 0
+        self._broker.start()
+        self._canary.come_back()
+        self._check()
+        self._look_at_the_log()
+
+    def close(self) -> None:
+        self._broker.close()
+        self._folder.cleanup()
 
 
 def _check_answer(data: bytes, answer: bytes) -> None:

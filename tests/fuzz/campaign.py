@@ -22,7 +22,11 @@ class Target(Protocol):
     def run(self, lines: list[bytes]) -> None:
         """Raises whatever it likes if the input broke something."""
 
-    def close(self) -> None: ...
+    def finish(self) -> None:
+        """The last checks, when all inputs have been run."""
+
+    def close(self) -> None:
+        """Whatever happened, it is over."""
 
 
 class Broken(AssertionError):
@@ -44,7 +48,7 @@ def campaign(target: Target, seconds: float, seed: int) -> int:
             recent.append(lines)
             target.run(lines)
             number += 1
-        target.close()
+        target.finish()
     except Exception as error:
         path = write(target.name, list(recent))
         shown = "\n".join(line.hex() for line in recent[-1]) if recent else "nothing"
@@ -52,6 +56,8 @@ def campaign(target: Target, seconds: float, seed: int) -> int:
             f"{target.name} broke at input {number} of seed {seed}: {type(error).__name__}: {error}\n"
             f"the last input, in hex:\n{shown}\nit and what came before it are in {path}"
         ) from error
+    finally:
+        target.close()
     return number
 
 

@@ -77,8 +77,11 @@ class Decoding:
         again = decode(cls, encode_bytes(message, header.api_version), header.api_version)
         assert again == message or message != message, "what was written is not what was read"
 
+    def finish(self) -> None:
+        """Nothing to check."""
+
     def close(self) -> None:
-        """Nothing to do."""
+        """Nothing to end."""
 
 
 class Batches:
@@ -117,5 +120,8 @@ class Batches:
         except CorruptBatch:
             pass
 
+    def finish(self) -> None:
+        """Nothing to check."""
+
     def close(self) -> None:
-        """Nothing to do."""
+        """Nothing to end."""

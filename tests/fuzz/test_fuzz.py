@@ -34,6 +34,7 @@ class Fragile:
 
     def __init__(self) -> None:
         self.seen: list[list[bytes]] = []
+        self.is_closed = False
 
     def make(self, rng: random.Random) -> list[bytes]:
         return [rng.randbytes(4), b""]
@@ -43,8 +44,11 @@ class Fragile:
         if lines[0][0] > 0xF0:
             raise ValueError("it broke")
 
+    def finish(self) -> None:
+        """Nothing to check."""
+
     def close(self) -> None:
-        """Nothing to do."""
+        self.is_closed = True
 
 
 def test_what_breaks_a_target_is_shown_kept_and_tried_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,6 +56,7 @@ def test_what_breaks_a_target_is_shown_kept_and_tried_first(tmp_path: Path, monk
     first, second = Fragile(), Fragile()
     with pytest.raises(Broken, match="seed 5: ValueError: it broke"):
         campaign(first, seconds=5, seed=5)
+    assert first.is_closed
     (kept,) = tmp_path.iterdir()
     assert campaigns.read(kept) == first.seen[-campaigns.RECENT :]
     with pytest.raises(Broken, match="at input 0"):

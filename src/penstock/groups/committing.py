@@ -24,6 +24,7 @@ from penstock.protocol.messages.offset_fetch import (
 )
 
 GROUP_ID_NOT_FOUND_VERSION = 9
+TIMESTAMP_MAX = 2**63 - 1
 NO_RETENTION_TIME = -1
 INVALID_OFFSET = -1
 
@@ -65,7 +66,7 @@ def _offset_records(turn: Turn, request: OffsetCommitRequest) -> tuple[list[LogR
     records, errors = [], []
     expire_ms = NO_EXPIRE_TIMESTAMP
     if request.retention_time_ms != NO_RETENTION_TIME:
-        expire_ms = turn.now_ms + request.retention_time_ms
+        expire_ms = min(turn.now_ms + request.retention_time_ms, TIMESTAMP_MAX)
     for topic in request.topics:
         for partition in topic.partitions:
             if len(partition.committed_metadata or "") > turn.config.offset_metadata_max_bytes:

@@ -52,6 +52,8 @@ class Session:
         told = (data.high_watermark, data.log_start_offset)
         worth = bool(data.error_code) or bool(data.records) or known.told != told or data.diverging_epoch is not None
         known.told = told if not data.error_code else (-1, -1)  # an error is told until it is gone
+        if data.records:  # the next answer begins with others: where they don't all fit, each has its turn
+            self.partitions[key] = self.partitions.pop(key)
         return worth
 
 

@@ -77,7 +77,7 @@ class Router:
             self._produce.remember(connection, request, header.api_version, frame, 4 + header.body_position)
         elif header.api_key == FETCH:
             self._fetch.remember(connection, request, header.api_version, frame, 4 + header.body_position)
-        return True
+        return not connection.closed
 
     def _call(self, route: Route, call: Call[Any]) -> Any:
         try:

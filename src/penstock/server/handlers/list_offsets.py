@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -12,13 +14,43 @@ from penstock.protocol.messages.list_offsets import (
 )
 from penstock.replication.partition import Partition
 from penstock.server.context import Call, Context
+from penstock.server.deferred import Deferred
 from penstock.server.handlers.fetch import check_leader_epoch
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 
-def handle(context: Context, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
+def handle(context: Context, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | Deferred[ListOffsetsResponse]:
+    """A client that was answered for acks=1 expects to find its message: what is being committed is waited for."""
+    behind = [
+        partition for partition in _partitions(context, call) if partition.log.next_offset > partition.high_watermark
+    ]
+    if not behind:
+        return _response(context, call)
+    deferred: Deferred[ListOffsetsResponse] = Deferred()
+    left = len(behind)
+
+    def committed() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            deferred.resolve(_response(context, call))
+
+    for partition in behind:
+        partition.when_committed(partition.log.next_offset, committed)
+    return deferred
+
+
+def _partitions(context: Context, call: Call[ListOffsetsRequest]) -> Iterator[Partition]:
+    for topic in call.request.topics:
+        for asked in topic.partitions:
+            partition = context.partitions.get(topic.name, asked.partition_index)
+            if partition is not None:
+                yield partition
+
+
+def _response(context: Context, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
     for topic in call.request.topics:
         answers = [_list(context, call, topic.name, asked) for asked in topic.partitions]

@@ -119,9 +119,10 @@ class _Produce:
             partition.when_written(written)
 
     def _finish(self, partition: Partition, answer: PartitionProduceResponse, stored: bool) -> None:
-        if not stored:
+        if stored:
+            answer.log_start_offset = partition.log.start_offset
+        else:
             fail(answer, storage_error(partition))
-        answer.log_start_offset = partition.log.start_offset
         self._acknowledged()
 
     def _acknowledged(self) -> None:
@@ -198,6 +199,6 @@ def storage_error(partition: Partition) -> ApiError:
 def fail(answer: PartitionProduceResponse, error: ApiError) -> None:
     answer.error_code = error.code
     answer.error_message = error.message
-    answer.base_offset = -1
+    answer.base_offset = answer.log_append_time_ms = -1
     if error.code == ErrorCode.INVALID_RECORD:
         answer.record_errors = [BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=error.message)]

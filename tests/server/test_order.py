@@ -1,0 +1,262 @@
+"""Requests on one connection: pipelined, mixed, with and without answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from penstock.protocol.errors import ErrorCode
+from penstock.protocol.framing import request_frame
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from penstock.protocol.messages.fetch import FetchResponse
+from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
+from penstock.transport import connection as connections
+from penstock.transport import turn as turns_of_the_loop
+from tests.fakes import turns, until
+from tests.server.rooms import Rooms, batch, fetch, produce
+
+
+@pytest.fixture
+async def rooms(tmp_path: Path) -> AsyncIterator[Rooms]:
+    rooms = Rooms(tmp_path)
+    rooms.create_topic("t", 2)
+    yield rooms
+    await rooms.close()
+
+
+@pytest.fixture
+async def held(tmp_path: Path) -> AsyncIterator[Rooms]:
+    """Syncs end when the test says so."""
+    rooms = Rooms(tmp_path / "held", held_syncs=True)
+    rooms.create_topic("t", 2)
+    yield rooms
+    await rooms.close()
+
+
+VERSIONS = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+
+
+def latest(topic: str = "t") -> ListOffsetsRequest:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
+
+
+def offset_of(response: object) -> int:
+    assert isinstance(response, ProduceResponse)
+    return response.responses[0].partition_responses[0].base_offset
+
+
+@pytest.mark.parametrize("flush", ["commit", "os", "interval"])
+async def test_mixed_requests_in_one_segment_are_answered_in_their_order(rooms: Rooms, flush: str) -> None:
+    rooms.change_topic("t", flush=flush)
+    client = rooms.connect()
+    requests = [
+        (produce("t", batch()), 9), (produce("t", batch(), acks=1), 9), (fetch("t"), 11), (VERSIONS, 4),
+        (produce("t", batch(2)), 9), (latest(), 7), (fetch("t", 2, wait_ms=50), 12),
+        (DeleteRecordsRequest(topics=[DeleteRecordsTopic(
+            name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=1)])], timeout_ms=1000), 2),
+        (fetch("t", 0), 11), (produce("nowhere", batch()), 9), (latest("nowhere"), 7), (produce("t", batch(), 1), 9),
+    ]  # fmt: skip
+    for _ in range(3):
+        await client.send_bytes(b"".join(client.frame(request, version) for request, version in requests))
+        answers = [await client.receive() for _ in requests]
+        assert isinstance(answers[2], FetchResponse)
+        assert isinstance(answers[3], ApiVersionsResponse)
+        assert offset_of(answers[1]) == offset_of(answers[0]) + 1
+        high_watermark = answers[5].topics[0].partitions[0].offset
+        assert high_watermark == offset_of(answers[4]) + 2, "a request sees what the requests before it did"
+
+
+async def test_produce_requests_overlap_while_they_wait_for_the_device(held: Rooms) -> None:
+    client = held.connect()
+    for _ in range(6):
+        await client.send(produce("t", batch()), 9)
+    await until(lambda: held.partition("t").log.next_offset == 6)
+    await turns()
+    assert not client.has_answer()
+    held.committer.end_all()  # type: ignore[union-attr]
+    await turns()
+    held.committer.end_all()  # type: ignore[union-attr]
+    assert [offset_of(await client.receive()) for _ in range(6)] == list(range(6))
+
+
+async def test_another_request_waits_for_the_produce_requests_before_it(held: Rooms) -> None:
+    client = held.connect()
+    await client.send_bytes(
+        b"".join(
+            client.frame(request, version)
+            for request, version in ((produce("t", batch()), 9), (latest(), 7), (produce("t", batch()), 9))
+        )
+    )
+    await until(lambda: held.partition("t").log.end_offset == 1)
+    await turns()
+    assert held.partition("t").log.next_offset == 1, "what stands behind it waits as well"
+    held.committer.end_all()  # type: ignore[union-attr]
+    assert offset_of(await client.receive()) == 0
+    assert (await client.receive()).topics[0].partitions[0].offset == 1
+    await until(lambda: held.partition("t").log.end_offset == 2)
+    held.committer.end_all()  # type: ignore[union-attr]
+    assert offset_of(await client.receive()) == 1
+
+
+async def test_acks_1_behind_acks_all_waits_for_its_place(held: Rooms) -> None:
+    client = held.connect()
+    for _ in range(3):
+        await client.send(produce("t", batch()), 9)
+        await client.send(produce("t", batch(), 1, acks=1), 9)
+    await until(lambda: held.partition("t", 1).log.end_offset == 3)
+    await turns()
+    assert not client.has_answer()
+    while held.partition("t").high_watermark < 3:
+        held.committer.end_all()  # type: ignore[union-attr]
+        await turns(3)
+    assert [offset_of(await client.receive()) for _ in range(6)] == [0, 0, 1, 1, 2, 2]
+
+
+async def test_a_long_poll_holds_up_its_own_connection_and_no_other(rooms: Rooms) -> None:
+    waiting, other = rooms.connect(), rooms.connect()
+    await waiting.send(fetch("t", wait_ms=5000), 11)
+    await waiting.send(produce("t", batch(), 1), 9)
+    for number in range(5):
+        assert offset_of(await other.ask(produce("t", batch(), 1), 9)) == number
+    assert not waiting.has_answer()
+    await other.ask(produce("t", batch()), 9)
+    assert isinstance(await waiting.receive(), FetchResponse)
+    assert offset_of(await waiting.receive()) == 5
+
+
+# ---- acks=0
+
+
+@pytest.mark.parametrize("flush", ["commit", "os"])
+async def test_acks_0_has_no_answer_and_is_stored(rooms: Rooms, flush: str) -> None:
+    rooms.change_topic("t", flush=flush)
+    client = rooms.connect()
+    for _ in range(5):
+        await client.send_bytes(request_frame(produce("t", batch(2), acks=0), 9, 7, "client"))
+    assert (await client.ask(latest(), 7)).topics[0].partitions[0].offset >= 0
+    await until(lambda: rooms.partition("t").high_watermark == 10)
+
+
+async def test_an_error_under_acks_0_ends_the_connection_and_what_stands_behind_it_is_not_carried_out(
+    rooms: Rooms,
+) -> None:
+    client = rooms.connect()
+    frames = [
+        request_frame(produce("t", batch(), acks=0), 9, 1, "client"),
+        request_frame(produce("nowhere", batch(), acks=0), 9, 2, "client"),
+        request_frame(produce("t", batch(), acks=0), 9, 3, "client"),
+    ]
+    await client.send_bytes(b"".join(frames[:1]))
+    await until(lambda: rooms.partition("t").high_watermark == 1)
+    await client.send_bytes(b"".join(frames))
+    assert await client.is_closed()
+    await rooms.idle()
+    assert rooms.partition("t").log.end_offset <= 2
+
+
+async def test_a_request_that_is_refused_whole_under_acks_0_ends_the_connection(rooms: Rooms) -> None:
+    client = rooms.connect()
+    refused = ProduceRequest(transactional_id="x", acks=0, timeout_ms=1, topic_data=[])
+    good = request_frame(produce("t", batch(), acks=0), 9, 3, "client")
+    await client.send_bytes(request_frame(refused, 9, 1, "client") + good)
+    assert await client.is_closed()
+    await rooms.idle()
+    assert rooms.partition("t").log.end_offset == 0, "what stands behind it is not carried out"
+
+
+# ---- what is no request
+
+
+@pytest.mark.parametrize(
+    "payload", [b"\0\xff" + bytes(20), b"\0\0\0\x63" + bytes(20), b"\0\3\0\1\0\0\0\1\0\xff" + b"x"]
+)
+async def test_what_is_no_request_ends_its_connection_and_no_other(rooms: Rooms, payload: bytes) -> None:
+    bad, good = rooms.connect(), rooms.connect()
+    frame = len(payload).to_bytes(4, "big") + payload
+    await bad.send_bytes(frame + bad.frame(produce("t", batch()), 9))
+    assert await bad.is_closed()
+    assert offset_of(await good.ask(produce("t", batch()), 9)) == 0
+
+
+async def test_an_unknown_version_of_api_versions_is_answered_so_that_another_can_be_chosen(rooms: Rooms) -> None:
+    client = rooms.connect()
+    await client.send_bytes(len(b"x" * 14).to_bytes(4, "big") + b"\0\x12\0\x63" + b"\0\0\0\7" + b"\0\2me" + b"\0\0")
+    frame = await client.receive_frame()
+    assert frame[:6] == b"\0\0\0\7" + int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
+    assert isinstance(await client.ask(VERSIONS, 4), ApiVersionsResponse)
+
+
+async def test_a_handler_that_fails_costs_its_connection_and_a_line_in_the_log(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, good = rooms.connect(), rooms.connect()
+    monkeypatch.setattr(rooms.context.fetch_sessions, "begin", lambda request: 1 / 0)
+    await bad.send(fetch("t"), 11)
+    assert await bad.is_closed()
+    assert "the request failed" in caplog.text
+    assert offset_of(await good.ask(produce("t", batch()), 9)) == 0
+
+
+async def test_a_task_that_fails_costs_its_connection_and_no_other(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    bad, good = rooms.connect(), rooms.connect()
+    await good.ask(produce("t", batch()), 9)
+    monkeypatch.setattr(rooms.upkeep, "advance_start", fail)
+    asked = DeleteRecordsPartition(partition_index=0, offset=1)
+    await bad.send(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=9), 2)
+    assert await bad.is_closed()
+    assert "the request failed" in caplog.text
+    assert offset_of(await good.ask(produce("t", batch()), 9)) == 1
+
+
+# ---- bounds
+
+
+async def test_answers_to_a_slow_reader_are_bounded(rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "UNSENT_MAX", 100_000)
+    monkeypatch.setattr("penstock.server.router.UNSENT_MAX", 100_000)
+    monkeypatch.setattr("penstock.server.fast_fetch.UNSENT_MAX", 100_000)
+    client = rooms.connect()
+    await client.ask(produce("t", batch(size=20_000)), 9)
+    frames = [client.frame(fetch("t"), 11) for _ in range(200)]
+    sending = asyncio.ensure_future(client.send_bytes(b"".join(frames)))
+    await until(lambda: client.connection.waiting_for == "order")
+    await turns()
+    assert 100_000 < client.connection.unsent < 200_000
+    for _ in frames:
+        assert len((await client.receive()).responses[0].partitions[0].records) > 20_000
+    await sending
+
+
+async def test_one_connection_with_much_to_do_lets_others_have_their_turn(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason for which a request was put off, it is carried out in the end."""
+    monkeypatch.setattr(type(rooms.turn), "is_long", True)
+    assert turns_of_the_loop.LONG_MS > 0
+    client = rooms.connect()
+    requests = [
+        *[(produce("t", batch(), acks=1), 9)] * 3, *[(fetch("t"), 11)] * 3, *[(produce("t", batch()), 9)] * 3,
+        (VERSIONS, 4), (latest(), 7), (latest(), 7), *[(produce("t", batch()), 9)] * 2,
+    ]  # fmt: skip
+    await client.send_bytes(b"".join(client.frame(request, version) for request, version in requests))
+    for _ in requests:
+        await client.receive()
+    quiet = [request_frame(produce("t", batch(), acks=0), 9, n, "client") for n in range(10)]
+    end = rooms.partition("t").log.end_offset
+    await client.send_bytes(b"".join(quiet))
+    await until(lambda: rooms.partition("t").log.end_offset == end + 10)
