@@ -63,7 +63,8 @@ def _has_synced(turn: Turn, group: Group, member: Member) -> None:
 
 def _store_assignment(turn: Turn, group: Group, request: SyncGroupRequest) -> None:
     assignments = {assigned.member_id: assigned.assignment for assigned in request.assignments}
-    if not turn.append_group(group, group.stable_record(assignments, turn.now_ms)):
+    too_large = sum(map(len, assignments.values())) > turn.config.append_max_bytes  # not worth building the record for
+    if too_large or not turn.append_group(group, group.stable_record(assignments, turn.now_ms)):
         answer_syncs(turn, group, ErrorCode.UNKNOWN_SERVER_ERROR)
         prepare_rebalance(turn, group)
         return

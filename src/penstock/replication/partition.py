@@ -172,7 +172,8 @@ class Partition:
         store = self.log
         if producer_id >= 0:
             if sequence < 0 or epoch < 0:
-                raise ApiError(ErrorCode.INVALID_RECORD, f"producer {producer_id} sent sequence {sequence}")
+                problem = f"producer {producer_id} sent epoch {epoch} and sequence {sequence}"
+                raise ApiError(ErrorCode.INVALID_RECORD, problem)
             known = store.producers.check(producer_id, epoch, sequence, count)
             if known is not None:
                 return known.base_offset, known.last_offset + 1, -1

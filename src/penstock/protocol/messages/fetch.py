@@ -48,7 +48,7 @@ class ForgottenTopic(Struct):
     partitions: list[int] = field(array(INT32), "7+")
 
 
-class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
+class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+", elements_max=50_000):
     cluster_id: str | None = field(STRING, "12+", nullable="12+", tag=0, default=None)
     replica_id: int = field(INT32, "0-14", default=-1)
     replica_state: ReplicaState | None = field(struct(ReplicaState), "15+", tag=1, default=None)

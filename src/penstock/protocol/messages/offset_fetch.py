@@ -23,7 +23,7 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopics] | None = field(array(OffsetFetchRequestTopics), "8+", nullable="8+")
 
 
-class OffsetFetchRequest(Message, api_key=9, versions="1-10", flexible="6+", elements_max=30_000):
+class OffsetFetchRequest(Message, api_key=9, versions="1-10", flexible="6+", elements_max=15_000):
     group_id: str = field(STRING, "0-7")
     topics: list[OffsetFetchRequestTopic] | None = field(array(OffsetFetchRequestTopic), "0-7", nullable="2-7")
     groups: list[OffsetFetchRequestGroup] = field(array(OffsetFetchRequestGroup), "8+")

@@ -16,7 +16,7 @@ class OffsetForLeaderTopic(Struct):
     partitions: list[OffsetForLeaderPartition] = field(array(OffsetForLeaderPartition))
 
 
-class OffsetForLeaderEpochRequest(Message, api_key=23, versions="2-4", flexible="4+"):
+class OffsetForLeaderEpochRequest(Message, api_key=23, versions="2-4", flexible="4+", elements_max=50_000):
     replica_id: int = field(INT32, "3+", default=-2)
     topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic))
 
