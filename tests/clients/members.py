@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,6 @@ class Member:
     def values(self) -> list[bytes | None]:
         return [message.value for message in list(self.received)]
 
-    def ask_to_stop(self) -> None:
-        self._stop.set()
-
     def stop(self) -> None:
         """Stops polling; the consumer is still a member until it is closed or forgotten."""
         self._stop.set()
@@ -55,6 +53,12 @@ class Member:
     def close(self) -> None:
         self.stop()
         self.consumer.close()
+
+
+def close_all(members: Iterable[Member]) -> None:
+    """All at once: one that has asked to rejoin waits for the others to do the same, or to leave."""
+    with ThreadPoolExecutor(max_workers=16) as closers:
+        list(closers.map(Member.close, members))
 
 
 def owners_of_each(members: Iterable[Member]) -> dict[Partition, int]:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from penstock.protocol.errors import ErrorCode
 from tests.clients.conftest import Topics
 from tests.clients.drivers import CLIENTS, Client, Commit, Outgoing, Refused, send_all
-from tests.clients.members import Member, MemberProcess, all_owned_once
+from tests.clients.members import Member, MemberProcess, all_owned_once, close_all
 from tests.clients.steps import wait_until
 
 CONFLUENT = CLIENTS["confluent"]
@@ -36,10 +36,7 @@ def join(quick_bootstrap: str, group: str) -> Iterator[Join]:
         return members[-1]
 
     yield member
-    for joined in members:
-        joined.ask_to_stop()
-    for joined in members:
-        joined.close()
+    close_all(members)
 
 
 @pytest.fixture

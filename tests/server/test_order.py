@@ -236,7 +236,7 @@ async def test_answers_to_a_slow_reader_are_bounded(rooms: Rooms, monkeypatch: p
     sending = asyncio.ensure_future(client.send_bytes(b"".join(frames)))
     await until(lambda: client.connection.waiting_for == "order")
     await turns()
-    assert 100_000 < client.connection.unsent < 200_000
+    assert 50_000 < client.connection.unsent < 200_000
     for _ in frames:
         assert len((await client.receive()).responses[0].partitions[0].records) > 20_000
     await sending

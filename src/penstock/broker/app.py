@@ -18,6 +18,7 @@ import signal
 import time
 import uuid
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -26,20 +27,21 @@ from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.model import BrokerState, ClusterImage, Endpoint, TopicState
 from penstock.cluster.settings import BrokerSettings
 from penstock.coordinator.runtime import Runtime
-from penstock.groups import commands
-from penstock.groups.config import GroupConfig
-from penstock.groups.machine import GroupMachine
 from penstock.replication.commit import Committer
 from penstock.replication.partitions import Partitions
 from penstock.replication.upkeep import Upkeep
 from penstock.server.context import Context
 from penstock.server.fetch_sessions import FetchSessions
 from penstock.server.router import Router
+from penstock.server.routing import HANDLERS
 from penstock.storage.disk import Disk
 from penstock.storage.worker import Worker
 from penstock.transport.listener import Listener
 from penstock.transport.memory import MemoryBudget
 from penstock.transport.turn import Turn
+
+if TYPE_CHECKING:
+    from penstock.groups.machine import GroupMachine
 
 log = logging.getLogger("penstock.broker")
 
@@ -100,8 +102,7 @@ class Broker:
             self.groups.load_all(len(topic.partitions))
         self._upkeep.start()
         self._listen()
-        gc.freeze()  # what lives by now lives to the end: the collector need not look at it
-        gc.enable()
+        self._loading = asyncio.ensure_future(self._load_the_rest())
 
     def _listen(self) -> None:
         host, port = host_and_port(self.settings.get("listen"))
@@ -119,7 +120,19 @@ class Broker:
         )
         self.image.generation += 1
 
+    async def _load_the_rest(self) -> None:
+        """What was left out to answer early, a piece at a time, so that the first clients do not wait for all of it."""
+        for route in HANDLERS.values():
+            await asyncio.sleep(0.002)
+            _ = route.handle
+        self._new_group_machine()
+        gc.freeze()  # what lives by now lives to the end: the collector need not look at it
+        gc.enable()
+
     def _new_group_machine(self) -> GroupMachine:
+        from penstock.groups.config import GroupConfig
+        from penstock.groups.machine import GroupMachine
+
         get = self.settings.get
         config = GroupConfig(
             min_session_timeout_ms=get("group.min.session.timeout.ms"),
@@ -149,11 +162,14 @@ class Broker:
 
     def _tell_groups(self) -> None:
         """Offsets that were committed for topics that are gone go too."""
+        from penstock.groups import commands
+
         names, self._deleted_topics = frozenset(self._deleted_topics), []
         self.groups.broadcast(lambda ticket: commands.TopicsDeleted(ticket, names))
 
     async def stop(self) -> None:
         self._listener.stop_accepting()
+        self._loading.cancel()
         self._turn.flush()
         await self._router.close()
         await self._upkeep.close()

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from penstock.cluster.settings import BrokerSettings
 from penstock.replication.partition import Flush, Partition
 from penstock.replication.partitions import Partitions
-from penstock.storage import compaction, retention
+from penstock.storage import retention
 from penstock.storage.log import Log, seal
 from penstock.storage.segment import Segment
 from penstock.storage.worker import Worker, WorkerFailed
@@ -159,6 +159,8 @@ class Upkeep:
             self._thread.submit(_discard, *doomed)
 
     async def _compact(self) -> None:
+        from penstock.storage import compaction
+
         if not self._settings.get("log.cleaner.enable"):
             return
         for partition in self._partitions.all(compacted=True):
