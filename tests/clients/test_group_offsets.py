@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import kafka
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import TopicPartition
+from kafka import KafkaConsumer
+from kafka.structs import OffsetAndMetadata
 
 from penstock.protocol.errors import ErrorCode
 from tests.brokers import BrokerProcess
@@ -131,6 +134,19 @@ def test_a_commit_that_nobody_waits_for_calls_back(bootstrap: str, new_topic: To
     consumer.commit(offsets=[TopicPartition(topic, 0, 42)], asynchronous=True)
     wait_until(lambda: consumer.poll(0.05) is None and answers)
     assert answers == [(None, [(0, 42, None)])]
+    consumer.close()
+
+
+def test_kafka_python_commits_without_waiting_too(bootstrap: str, new_topic: Topics, group: str) -> None:
+    topic = new_topic()
+    answers: list[object] = []
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
+    partition = kafka.TopicPartition(topic, 0)
+    consumer.assign([partition])
+    consumer.commit_async({partition: OffsetAndMetadata(42, "", -1)}, lambda _, answer: answers.append(answer))
+    wait_until(lambda: consumer.poll(50) == {} and answers)
+    assert not isinstance(answers[0], Exception)
+    assert consumer.committed(partition) == 42
     consumer.close()
 
 

@@ -91,10 +91,23 @@ async def test_threads_are_started_when_they_are_needed_and_no_more_than_allowed
     assert running() == 3
 
 
-async def test_closing_waits_for_what_is_under_way() -> None:
+async def test_closing_waits_for_what_is_under_way_and_tells_of_it() -> None:
     committer = Committer(asyncio.get_running_loop(), threads=2)
-    files = [FakeFile() for _ in range(20)]
+    files = [FakeFile(OSError(5, "Input/output error") if n == 7 else None) for n in range(20)]
+    told: list[OSError | None] = []
     for file in files:
-        committer.sync([file], lambda error: None)
+        committer.sync([file], told.append)
     committer.close()
-    assert all(file.synced_by for file in files)
+    assert [bool(file.synced_by) for file in files] == [n != 7 for n in range(20)]
+    assert len(told) == 20
+    assert sum(error is not None for error in told) == 1, "a failure was overlooked"
+    await asyncio.sleep(0.01)
+    assert len(told) == 20
+
+
+async def test_nothing_is_begun_after_the_end() -> None:
+    committer, file = Committer(asyncio.get_running_loop()), FakeFile()
+    committer.close()
+    committer.sync([file], lambda error: None)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("commit-")]
+    assert not file.synced_by

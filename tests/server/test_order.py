@@ -178,7 +178,9 @@ async def test_a_request_that_is_refused_whole_under_acks_0_ends_the_connection(
 
 
 @pytest.mark.parametrize(
-    "payload", [b"\0\xff" + bytes(20), b"\0\0\0\x63" + bytes(20), b"\0\3\0\1\0\0\0\1\0\xff" + b"x"]
+    "payload",
+    [b"\0\xff" + bytes(20), b"\0\0\0\x63" + bytes(20), b"\0\3\0\1\0\0\0\1\0\xff" + b"x"],
+    ids=["no such API", "no such version", "a client id that runs past the end"],
 )
 async def test_what_is_no_request_ends_its_connection_and_no_other(rooms: Rooms, payload: bytes) -> None:
     bad, good = rooms.connect(), rooms.connect()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol
@@ -28,9 +29,13 @@ class Committer:
         self._threads_max = threads
         self._threads: list[threading.Thread] = []
         self._busy = 0
+        self._ended: deque[tuple[Done, OSError | None]] = deque()  # the loop does not know yet
+        self._closed = False
 
     def sync(self, files: list[Syncable], done: Done) -> None:
         """Calls `done` on the loop once the files are on the device, or with the error that says they are not."""
+        if self._closed:
+            return  # whoever stops the broker syncs what is left, and sees the errors of that
         self._busy += 1
         if self._busy > len(self._threads) and len(self._threads) < self._threads_max:
             thread = threading.Thread(target=self._run, name=f"commit-{len(self._threads)}", daemon=True)
@@ -49,17 +54,24 @@ class Committer:
                 error = failure
             except Exception as failure:  # whoever waits must learn that nothing is known of the data
                 error = OSError(repr(failure))
+            self._ended.append((done, error))
             try:
-                self._loop.call_soon_threadsafe(self._finish, done, error)
+                self._loop.call_soon_threadsafe(self._finish)
             except RuntimeError:
                 return  # the loop is closed: nobody waits any more
 
-    def _finish(self, done: Done, error: OSError | None) -> None:
-        self._busy -= 1
-        done(error)
+    def _finish(self) -> None:
+        if self._ended:
+            done, error = self._ended.popleft()
+            self._busy -= 1
+            done(error)
 
     def close(self) -> None:
+        """Whoever waits for a sync that is under way is told before this returns: a failure must not be overlooked."""
+        self._closed = True
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
             thread.join()
+        while self._ended:
+            self._finish()

@@ -280,6 +280,9 @@ class Partitions:
             log.error("no clean stop, the next start recovers: %s", error)
         if failed:
             log.error("no clean stop, the next start recovers: disks failed", extra={"partitions": ", ".join(failed)})
+        for partition in self._open.values():
+            for segment in partition.log.segments:
+                segment.close()
 
 
 def _stray_name(folder: str, topic_id: str, taken: set[str]) -> str:

@@ -10,6 +10,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from penstock.replication.partition import Partition
 from penstock.server.context import Call, Context
 from penstock.server.handlers.fetch import check_leader_epoch
 
@@ -29,11 +30,19 @@ def _end(context: Context, topic: str, asked: OffsetForLeaderPartition) -> Epoch
         if partition is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         check_leader_epoch(partition, asked.current_leader_epoch)
-        store = partition.log
-        if asked.leader_epoch == partition.leader_epoch:
-            answer.leader_epoch, answer.end_offset = partition.leader_epoch, partition.high_watermark
-        else:
-            answer.leader_epoch, answer.end_offset = store.epochs.end_offset(asked.leader_epoch, store.end_offset)
+        answer.leader_epoch, answer.end_offset = _end_offset(partition, asked.leader_epoch)
     except ApiError as error:
         answer.error_code = error.code
     return answer
+
+
+def _end_offset(partition: Partition, epoch: int) -> tuple[int, int]:
+    """As Kafka finds it; -1 for an epoch that never was."""
+    if epoch == partition.leader_epoch:
+        return epoch, partition.high_watermark
+    if not 0 <= epoch < partition.leader_epoch:
+        return -1, -1
+    epochs = partition.log.epochs
+    if epochs.starts and epoch < epochs.epochs[0]:
+        return epoch, epochs.starts[0]  # all of it is deleted: whoever has read so far has lost nothing
+    return epochs.end_offset(epoch, partition.log.end_offset)
