@@ -205,7 +205,6 @@ def test_addresses(text: str, host: str, port: int) -> None:
     assert host_and_port(text) == (host, port)
 
 
-@pytest.mark.xfail(reason="Broker.start does not take back what it began when it is refused", strict=True)
 @pytest.mark.parametrize("listen", ["taken", "not an address"])
 async def test_a_start_that_was_refused_leaves_nothing_behind(brokers: Brokers, listen: str) -> None:
     broker = await brokers.start()

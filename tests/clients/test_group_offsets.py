@@ -143,6 +143,7 @@ def test_kafka_python_commits_without_waiting_too(bootstrap: str, new_topic: Top
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
     partition = kafka.TopicPartition(topic, 0)
     consumer.assign([partition])
+    assert consumer.committed(partition) is None  # it knows its coordinator now, for which the other does not wait
     consumer.commit_async({partition: OffsetAndMetadata(42, "", -1)}, lambda _, answer: answers.append(answer))
     wait_until(lambda: consumer.poll(50) == {} and answers)
     assert not isinstance(answers[0], Exception)

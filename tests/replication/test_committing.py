@@ -84,7 +84,7 @@ def test_all_segments_that_were_written_to_are_synced(tmp_path: Path) -> None:
     led.write(*(batch(size=100) for _ in range(5)))
     segments = led.partition.log.segments
     assert len(segments) == 6
-    assert led.committer.under_way[0][0][1:] == segments[:1]
+    assert led.committer.under_way[0][0][2:] == segments[:1]
     led.committer.end_one()
     assert led.committer.under_way[0][0] == segments
     led.committer.end_one()
@@ -337,7 +337,7 @@ def test_deletion_wakes_everyone_and_nothing_more_is_written(tmp_path: Path) -> 
     fetched: list[bool] = []
     led.partition.fetchers[lambda: fetched.append(led.partition.deleted)] = None
     failures = led.partition.failures
-    led.partition.delete()
+    led.partition.delete(led.partition.log.directory)
     assert (written, staged, fetched) == (["0 lost"], ["1 lost"], [True])
     assert led.partition.failures > failures
     size = (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size
@@ -352,7 +352,7 @@ def test_a_sync_that_ends_after_the_deletion_is_no_failure_of_the_disk(
     led = Led(tmp_path, **COMMIT)
     led.write()
     led.write()
-    led.partition.delete()
+    led.partition.delete(led.partition.log.directory)
     (tmp_path / "t-0").rename(tmp_path / "gone")  # so the sync of its names fails
     led.committer.end_all()
     assert not [record for record in caplog.records if record.levelname == "CRITICAL"]

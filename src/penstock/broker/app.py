@@ -17,6 +17,7 @@ import resource
 import signal
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,12 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def steady_clock() -> Callable[[], int]:
+    """The time of day as it was at the start, and what has passed since: time-outs don't care if the clock is set."""
+    start_ms = now_ms() - time.monotonic_ns() // 1_000_000
+    return lambda: start_ms + time.monotonic_ns() // 1_000_000
+
+
 class Broker:
     """One broker in this process. `start` returns when it answers, `stop` when all is on disk."""
 
@@ -83,7 +90,7 @@ class Broker:
         self.controller.subscribe(self.partitions)
         settings.subscribe(self.partitions.settings_changed)
         self.controller.subscribe(self)
-        self.groups = Runtime(OFFSETS_TOPIC, self._new_group_machine, self.partitions, now_ms)
+        self.groups = Runtime(OFFSETS_TOPIC, self._new_group_machine, self.partitions, steady_clock())
         self._upkeep = Upkeep(self.partitions, settings, self._worker, now_ms)
         sessions = FetchSessions(settings.get("max.incremental.fetch.session.cache.slots"), random.Random())
         context = Context(
@@ -101,8 +108,12 @@ class Broker:
         if topic := self.image.topics.get(OFFSETS_TOPIC):
             self.groups.load_all(len(topic.partitions))
         self._upkeep.start()
-        self._listen()
         self._loading = asyncio.ensure_future(self._load_the_rest())
+        try:
+            self._listen()
+        except StartError:
+            await self.stop()
+            raise
 
     def _listen(self) -> None:
         host, port = host_and_port(self.settings.get("listen"))

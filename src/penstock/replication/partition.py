@@ -28,6 +28,8 @@ from penstock.transport.turn import Turn
 
 log = logging.getLogger("penstock.partition")
 
+MANY_BYTES = 1 << 40  # more than any reader waits for
+
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
@@ -91,8 +93,9 @@ Appended = tuple[int, int, int]
 class Partition:
     __slots__ = (
         "_committer", "_dirty", "_flushed_ms", "_sync_again", "_syncing", "_turn", "_unsynced", "_unsynced_messages",
-        "checkpointed", "commits_on_write", "committed", "deleted", "error", "failures", "fetchers", "high_watermark",
-        "index", "internal", "leader_epoch", "log", "name", "retired", "settings", "topic", "topic_id", "waiters",
+        "checkpointed", "commits_on_write", "committed", "committed_bytes", "deleted", "error", "failures",
+        "fetchers", "high_watermark", "index", "internal", "leader_epoch", "log", "name", "retired", "settings",
+        "topic", "topic_id", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -113,9 +116,11 @@ class Partition:
         self.name = f"{topic}-{index}"
         self.internal = internal  # only coordinators write to it
         self.log = log
-        self.use_settings(settings)
+        self.settings = settings
+        self.commits_on_write = settings.flush is not Flush.COMMIT  # nothing more to wait for
         self.leader_epoch = leader_epoch
         self.committed: LogPosition = log.end
+        self.committed_bytes = 0  # since this was opened, or more: whoever waits for so many looks when it has risen
         self.high_watermark = log.end_offset
         self.waiters: deque[tuple[int, Callable[[], None]]] = deque()  # by rising offset
         self.fetchers: dict[Callable[[], None], None] = {}  # called when the high watermark moves
@@ -134,8 +139,11 @@ class Partition:
         self.checkpointed = 0  # how much of the active segment its saved index covers
 
     def use_settings(self, settings: PartitionSettings) -> None:
-        self.settings = settings
-        self.commits_on_write = settings.flush is not Flush.COMMIT  # nothing more to wait for
+        before, self.settings = self.settings, settings
+        self.commits_on_write = settings.flush is not Flush.COMMIT
+        if before.flush is Flush.OS and settings.flush is not Flush.OS:
+            # What was left to the operating system lies before what is promised from now on.
+            self._unsynced += [segment for segment in self.retired if segment not in self._unsynced]
 
     # ---- appending
 
@@ -214,13 +222,14 @@ class Partition:
         """Before anything is staged: what is staged must not stay there if this fails."""
         store = self.log
         try:
-            store.begin_epoch(self.leader_epoch)
+            store.begin_epoch(self.leader_epoch, durable=False)
             topic_id = _SmallFile(store.disk, store.directory / "topic-id")
             store.disk.replace(topic_id.path, self.topic_id.hex().encode(), durable=False)
         except OSError:
             store.epochs = leader_epochs.load(store.disk, store.directory)
             raise
-        self._unsynced.append(topic_id)  # without it, recovery would not know whose data this is
+        # Without them, recovery would not know whose data this is and since when.
+        self._unsynced += [topic_id, _SmallFile(store.disk, store.directory / leader_epochs.FILE_NAME)]
 
     def _rolled(self, before: Segment | None) -> None:
         self.checkpointed = 0
@@ -229,6 +238,12 @@ class Partition:
         self.retired.append(before)
         if self.settings.flush is not Flush.OS and before not in self._unsynced:
             self._unsynced.append(before)
+
+    def sync_rest(self) -> None:
+        """At a clean stop, in a thread: what nobody has waited for."""
+        for file in self._unsynced:
+            file.sync()
+        self._unsynced = []
 
     def lead(self, epoch: int) -> None:
         """From now on batches are of this leader epoch."""
@@ -328,8 +343,10 @@ class Partition:
         log.critical("stopped: the disk failed to sync: %s", error, extra={"partition": self.name})
         self.release_waiters()
 
-    def delete(self) -> None:
-        """The topic is gone: whoever waits learns it, and nothing more is accepted."""
+    def delete(self, directory: Path) -> None:
+        """The topic is gone and its folder renamed: whoever waits learns it, and nothing more is accepted. Work that is
+        under way on the old files must not find those of a topic that takes the name."""
+        self.log.relocate(directory)
         self.deleted = True
         self.error = OSError("the topic was deleted")
         self.failures += 1
@@ -338,6 +355,7 @@ class Partition:
 
     def release_waiters(self) -> None:
         """Wakes everyone: what they find is that the partition has stopped or is gone."""
+        self.committed_bytes += MANY_BYTES
         waiters, self.waiters = self.waiters, deque()
         for _, wake in waiters:
             wake()
@@ -350,6 +368,8 @@ class Partition:
             end.offset == self.high_watermark and end.segment is self.committed.segment
         ):
             return
+        before = self.committed
+        self.committed_bytes += end.position - before.position if end.segment is before.segment else MANY_BYTES
         self.high_watermark = offset = end.offset
         self.committed = end
         waiters = self.waiters

@@ -235,9 +235,9 @@ class Partitions:
             partition = self._open.pop((topic.name, index), None)
             self._recovered.pop(name, None)
             self._summaries.pop(name, None)
-            if partition is not None:
-                partition.delete()
             target = self.data_dir / f"{topic.topic_id.hex()}-{index}{DELETED}"
+            if partition is not None:
+                partition.delete(target)
             try:
                 self.disk.rename(self.data_dir / name, target)
                 doomed.append(target)
@@ -273,13 +273,15 @@ class Partitions:
         failed = [partition.name for partition in self._open.values() if partition.error is not None]
         try:
             with ThreadPoolExecutor(FOLDERS_AT_ONCE) as threads:
+                list(threads.map(Partition.sync_rest, (p for p in self._open.values() if p.error is None)))
                 list(threads.map(summary.close_cleanly, logs.values()))
+            failed += [name for name, store in logs.items() if any(s.is_elsewhere for s in store.segments)]
             if not failed:
                 summary.save(self.disk, self.data_dir, {**self._recovered, **logs}, self._summaries)
         except OSError as error:
             log.error("no clean stop, the next start recovers: %s", error)
         if failed:
-            log.error("no clean stop, the next start recovers: disks failed", extra={"partitions": ", ".join(failed)})
+            log.error("no clean stop, the next start recovers: the disk failed", extra={"partitions": failed})
         for partition in self._open.values():
             for segment in partition.log.segments:
                 segment.close()

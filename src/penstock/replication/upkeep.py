@@ -16,13 +16,15 @@ from penstock.replication.partition import Flush, Partition
 from penstock.replication.partitions import Partitions
 from penstock.storage import retention
 from penstock.storage.log import Log, seal
-from penstock.storage.segment import Segment
+from penstock.storage.segment import CorruptSegment, Segment
 from penstock.storage.worker import Worker, WorkerFailed
 
 log = logging.getLogger("penstock.upkeep")
 
 SEAL_EVERY_S = 1.0
 CHECKPOINT_EVERY_S = 60.0
+CLOSE_EVERY_S = 10.0
+DISCARD_AGAIN_S = 30.0
 
 
 def _sync_all(segments: list[Segment]) -> None:
@@ -35,11 +37,15 @@ def _seal_all(segments: list[Segment]) -> None:
         seal(segment)
 
 
-def _discard(store: Log, segments: list[Segment]) -> None:
+def _discard(store: Log, segments: list[Segment]) -> bool:
     try:
         store.discard(segments)
-    except OSError as error:  # the topic is gone with its folder, or the disk is full: they lie below the start
+    except FileNotFoundError:
+        pass  # the topic is gone with its folder
+    except OSError as error:  # the disk is full, say: they lie below the start, and can wait
         log.warning("segments not removed: %s", error, extra={"folder": store.directory.name})
+        return False
+    return True
 
 
 class Upkeep:
@@ -59,6 +65,7 @@ class Upkeep:
         self._tasks = [
             asyncio.ensure_future(self._every(lambda: SEAL_EVERY_S, self._seal_and_flush)),
             asyncio.ensure_future(self._every(lambda: CHECKPOINT_EVERY_S, self._checkpoint)),
+            asyncio.ensure_future(self._every(lambda: CLOSE_EVERY_S, self._close_unused)),
             asyncio.ensure_future(
                 self._every(lambda: self._settings.get("log.retention.check.interval.ms") / 1000, self._retain)
             ),
@@ -78,7 +85,8 @@ class Upkeep:
                 log.exception("upkeep failed: it will be tried again")
 
     async def _in_thread(self, work: Callable[..., None], *arguments: object) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+        """To its end, even if the broker is told to stop meanwhile."""
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments))
 
     # ---- segments
 
@@ -91,7 +99,9 @@ class Upkeep:
                 await self._seal(partition)
 
     async def _seal(self, partition: Partition) -> None:
-        segments, partition.retired = partition.retired, []
+        """Only what is committed: an error of the device is reported once, and the commit must be the one to see it."""
+        committed = partition.committed.segment
+        segments = [s for s in partition.retired if committed is not None and s.base_offset < committed.base_offset]
         try:
             await self._in_thread(_sync_all, segments)
         except OSError as error:
@@ -102,8 +112,16 @@ class Upkeep:
             await self._in_thread(_seal_all, segments)
         except OSError as error:  # no room for an index, say: without it, all there is to lose is time
             log.warning("segment not sealed: %s", error, extra={"partition": partition.name})
-            held = partition.log.segments
-            partition.retired[:0] = [s for s in segments if s.sealed_to != s.size and s in held]
+        held = partition.log.segments
+        partition.retired = [s for s in partition.retired if s in held and (s not in segments or s.sealed_to != s.size)]
+
+    def _close_unused(self) -> None:
+        """Descriptors of sealed segments that nobody has read from since the last look."""
+        for partition in self._partitions.opened():
+            for segment in partition.log.segments[:-1]:
+                if segment.is_open and not segment.was_used:
+                    segment.close()
+                segment.was_used = False
 
     async def _checkpoint(self) -> None:
         """The index of a growing segment, so that recovery need not read what is known to be on the device."""
@@ -126,10 +144,16 @@ class Upkeep:
     async def _retain(self) -> None:
         for partition in self._partitions.all():
             await asyncio.sleep(0)
-            offset = retention.start_offset(partition.log, self._now_ms(), partition.high_watermark)
-            if offset > partition.log.start_offset:
-                log.info("retention", extra={"partition": partition.name, "start": offset})
-                await self._delete_before(partition, offset)
+            try:
+                await self._retain_one(partition)
+            except Exception:
+                log.exception("retention failed: it will be tried again", extra={"partition": partition.name})
+
+    async def _retain_one(self, partition: Partition) -> None:
+        offset = retention.start_offset(partition.log, self._now_ms(), partition.high_watermark)
+        if offset > partition.log.start_offset:
+            log.info("retention", extra={"partition": partition.name, "start": offset})
+            await self._delete_before(partition, offset)
 
     async def advance_start(self, partition: Partition, offset: int) -> None:
         """On request: returns when the new beginning is on the device."""
@@ -156,30 +180,37 @@ class Upkeep:
     def _discard(self, doomed: tuple[Log, list[Segment]]) -> None:
         if doomed in self._doomed:
             self._doomed.remove(doomed)
-            self._thread.submit(_discard, *doomed)
+            done = asyncio.get_running_loop().run_in_executor(self._thread, _discard, *doomed)
+            done.add_done_callback(lambda done: self._try_discard_again(doomed, not done.cancelled() and done.result()))
+
+    def _try_discard_again(self, doomed: tuple[Log, list[Segment]], removed: bool) -> None:
+        if not removed:
+            self._doomed.append(doomed)
+            asyncio.get_running_loop().call_later(DISCARD_AGAIN_S, self._discard, doomed)
 
     async def _compact(self) -> None:
-        from penstock.storage import compaction
-
         if not self._settings.get("log.cleaner.enable"):
             return
         for partition in self._partitions.all(compacted=True):
             await asyncio.sleep(0)
-            if partition.error is not None:
-                continue
-            plan = compaction.plan(partition.log, self._now_ms(), partition.high_watermark)
-            if plan is None:
-                continue
             try:
-                result = await self._worker.run(compaction.run, plan)
-            except WorkerFailed as error:
+                if partition.error is None:
+                    await self._compact_one(partition)
+            except (WorkerFailed, CorruptSegment, OSError) as error:
                 log.error("compaction failed: %s", error, extra={"partition": partition.name})
-                continue
-            async with self._segments:
-                if not partition.deleted:
-                    taken = compaction.take_over(partition.log, result)
-                    await self._in_thread(compaction.settle, partition.log, result, taken)
-                    log.info("compacted", extra={"partition": partition.name})
+
+    async def _compact_one(self, partition: Partition) -> None:
+        from penstock.storage import compaction
+
+        plan = compaction.plan(partition.log, self._now_ms(), partition.high_watermark)
+        if plan is None:
+            return
+        result = await self._worker.run(compaction.run, plan)
+        async with self._segments:
+            if not partition.deleted:
+                taken = compaction.take_over(partition.log, result)
+                await self._in_thread(compaction.settle, partition.log, result, taken)
+                log.info("compacted", extra={"partition": partition.name})
 
     async def close(self) -> None:
         for task in self._tasks:

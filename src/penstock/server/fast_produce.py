@@ -124,12 +124,16 @@ class ProduceMemo:
             if end != stop:
                 return False
         partition, turn = route.partition, self._turn
+        in_order = slots or (self._acks == ACKS_ALL and not partition.commits_on_write)
+        if in_order and connection.promised == turn.count:
+            turn.settle()
+            turn.schedule()
         appended: Any
         try:
             appended = partition.append(view[at:end], turn.now_ms)
         except ApiError as error:
             appended = error
-        if slots or (self._acks == ACKS_ALL and not partition.commits_on_write):
+        if in_order:
             self._answer_in_order(connection, route, correlation_id, appended)
             return True
         promises = self._lane.promises
@@ -151,8 +155,6 @@ class ProduceMemo:
     def _answer_in_order(self, connection: Connection, route: Route, correlation_id: int, appended: Any) -> None:
         """Through a slot, because the commit or an earlier request must be waited for."""
         partition = route.partition
-        if connection.promised == self._turn.count:
-            self._turn.settle()
         slot = connection.slot(shared=True)
         if isinstance(appended, ApiError):
             connection.answer(slot, [route.failure(correlation_id, appended)])

@@ -60,9 +60,9 @@ class LeaderEpochs:
         if slot >= 0:
             self.starts[0] = max(self.starts[0], offset)
 
-    def save(self, disk: Disk, directory: Path) -> None:
+    def save(self, disk: Disk, directory: Path, *, durable: bool = True) -> None:
         lines = "".join(f"{epoch} {start}\n" for epoch, start in zip(self.epochs, self.starts))
-        disk.replace(directory / FILE_NAME, lines.encode())
+        disk.replace(directory / FILE_NAME, lines.encode(), durable=durable)
 
 
 def load(disk: Disk, directory: Path) -> LeaderEpochs:

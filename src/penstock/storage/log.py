@@ -10,6 +10,7 @@ the file, `next_offset` behind the last one staged.
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ class FileRange:
 class Log:
     __slots__ = (
         "_epochs", "_positions", "_producers", "_written_times", "active", "cleaner_offset", "directory", "disk",
-        "end_offset", "next_offset", "segments", "settings", "snapshot_offset", "staged", "staged_bytes",
+        "dropped", "end_offset", "next_offset", "segments", "settings", "snapshot_offset", "staged", "staged_bytes",
         "start_offset",
     )  # fmt: skip
 
@@ -97,6 +98,7 @@ class Log:
         self.next_offset = end
         self.staged: list[Buffer] = []
         self.staged_bytes = 0
+        self.dropped: list[Segment] = []  # no part of the log any more, but their files are not removed yet
         # Where producers were saved last; None: look into the folder.
         self.snapshot_offset: int | None = None if segments or end else NO_PRODUCERS
         self.cleaner_offset: int | None = None  # what compaction has seen; None: look into the folder
@@ -285,6 +287,7 @@ class Log:
         dropped = self.segments[:keep]
         if dropped:
             del self.segments[:keep]
+            self.dropped += dropped
             self.advance_start(self.segments[0].base_offset)
             self.forget_positions()
         return dropped
@@ -294,11 +297,24 @@ class Log:
         dropped batches, and the start offset. With it, names that vanish in any order leave no hole, and a log without
         segments can't begin at 0 again."""
         bases = [segment.base_offset for segment in self.segments]
-        snapshots.sync(self.disk, self.directory, bases[0] if bases else self.start_offset)
-        self.save_start()
+        try:
+            snapshots.sync(self.disk, self.directory, bases[0] if bases else self.start_offset)
+            self.save_start()
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not self.segments or not dropped:
+                raise
+            dropped[0].remove()  # the oldest leaves no hole, and makes room on a disk that is full
+            self.save_start()
         for segment in dropped:
             segment.remove()
+        self.dropped = [segment for segment in self.dropped if segment not in dropped]
         snapshots.prune(self.disk, self.directory, bases)
+
+    def relocate(self, directory: Path) -> None:
+        """The folder was renamed."""
+        self.directory = directory
+        for segment in [*self.segments, *self.dropped]:
+            segment.directory = directory
 
     def cut_end(self, end: int) -> None:
         """After segments were cut: the log ends at the offset, and what goes with it is read again."""
@@ -364,11 +380,11 @@ class Log:
     def epochs(self, epochs: LeaderEpochs) -> None:
         self._epochs = epochs
 
-    def begin_epoch(self, epoch: int) -> None:
+    def begin_epoch(self, epoch: int, *, durable: bool = True) -> None:
         """Behind what is staged, which is of the epoch before; the first epoch of a log has all of it."""
         if self.epochs.begin(epoch, self.next_offset if self.epochs.epochs else self.end_offset):
             self.disk.make_directory(self.directory)
-            self.epochs.save(self.disk, self.directory)
+            self.epochs.save(self.disk, self.directory, durable=durable)
 
     @property
     def size(self) -> int:

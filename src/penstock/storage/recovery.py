@@ -46,6 +46,9 @@ class _Recoverer:
         self.directory = directory
         self.settings = settings
         self.now_ms = now_ms
+        # Once compacted, a log has gaps, whatever its policy is by now.
+        cleaned = checkpoint.load(disk, directory / checkpoint.CLEANER_OFFSET)
+        self.compacted = settings.compact or cleaned is not None
         self.segments: list[Segment] = []
         self.unsealed: list[Segment] = []
         self.end = 0  # of what was found good so far
@@ -65,7 +68,7 @@ class _Recoverer:
         while len(bases) > 1 and bases[1] <= start:
             self._remove(bases.pop(0))
         for slot, base in enumerate(bases):
-            if slot and base != self.end and not (self.settings.compact and base > self.end):
+            if slot and base != self.end and not (self.compacted and base > self.end):
                 self._set_aside(bases[slot:])  # offsets are missing, so what was read before has lost its end
                 break
             self.end = base
@@ -153,7 +156,7 @@ class _Recoverer:
         offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
         batches = scan.batches(
             self.end, offset_max if next_base is None else min(offset_max, next_base - 1), self.leader_epoch,
-            self.recorded_epochs, gap_at_end=self.settings.compact or next_base is not None,
+            self.recorded_epochs, gap_at_end=self.compacted or next_base is not None,
         )  # fmt: skip
         for batch in batches:
             if batch.position >= segment.indexed_to:

@@ -60,6 +60,7 @@ class Segment:
     __slots__ = (
         "_file", "_index", "base_offset", "created_ms", "directory", "disk", "first_timestamp_ms", "indexed_to",
         "is_elsewhere", "max_timestamp_ms", "max_timestamp_offset", "name_is_durable", "sealed_to", "size",
+        "was_used",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, directory: Path, base_offset: int, *, size: int, created_ms: int) -> None:
@@ -73,6 +74,7 @@ class Segment:
         self.max_timestamp_offset = base_offset  # of the batch that holds it
         self.indexed_to = 0  # the next index entry is due at this position
         self.name_is_durable = True
+        self.was_used = False  # since somebody last looked for what may be closed
         self.is_elsewhere = False  # the files do not have their names yet
         self.sealed_to = 0  # so much of it is on the device and covered by the index file
         self._file: File | None = None
@@ -93,6 +95,7 @@ class Segment:
 
     @property
     def file(self) -> File:
+        self.was_used = True
         if self._file is None:
             self._file = self.disk.open(self.path("log"))
         return self._file

@@ -91,7 +91,10 @@ class Turn:
             self.scheduled = False
         sends, self.sends = self.sends, []
         for sender in sends:
-            sender.flush()
+            try:
+                sender.flush()
+            except Exception:
+                log.exception("a send failed in a way nobody foresaw")
 
     def flush(self) -> None:
         """The end of the turn."""

@@ -43,7 +43,8 @@ class _Fetch:
     """One request: what it asks of which partitions, and what was found."""
 
     __slots__ = (
-        "_asked", "_call", "_context", "_deferred", "_found", "_full", "_session", "_timer", "_touched",
+        "_asked", "_call", "_context", "_deferred", "_found", "_full", "_seen", "_session", "_timer", "_touched",
+        "_wanted",
     )  # fmt: skip
 
     def __init__(self, context: Context, call: Call[FetchRequest], session: Session | None, full: bool) -> None:
@@ -60,6 +61,8 @@ class _Fetch:
         self._touched: list[Partition] = []
         self._deferred: Deferred[FetchResponse] = Deferred()
         self._timer: asyncio.TimerHandle | None = None
+        self._wanted = 0  # bytes that are missing until the answer is worth sending
+        self._seen = 0  # committed bytes when it was last looked
 
     def evaluate(self) -> bool:
         """Looks at every partition; True if the answer should go out now."""
@@ -72,7 +75,8 @@ class _Fetch:
             total += size
             urgent = urgent or data.error_code != 0 or data.diverging_epoch is not None
             self._found.append((key, data))
-        return urgent or total >= request.min_bytes
+        self._wanted = request.min_bytes - total
+        return urgent or self._wanted <= 0
 
     def _read(self, key: Key, asked: FetchPartition, room: int, total: int) -> tuple[PartitionData, int]:
         data = PartitionData(
@@ -154,15 +158,24 @@ class _Fetch:
         wait_ms = min(self._call.request.max_wait_ms, WAIT_MS_MAX)
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._finish)
         self._deferred.cancel = self._leave
+        self._seen = self._committed_bytes()
         for partition in self._touched:
             partition.fetchers[self._arrived] = None
         return self._deferred
 
+    def _committed_bytes(self) -> int:
+        return sum(partition.committed_bytes for partition in self._touched)
+
     def _arrived(self) -> None:
+        """Reads again only when enough can have come: many partitions may each bring a little."""
+        if self._committed_bytes() - self._seen < self._wanted:
+            return
         waited = self._touched
         if self.evaluate():
             self._leave(waited)
             self._deferred.resolve(self.response())
+        else:
+            self._seen = self._committed_bytes()
 
     def _finish(self) -> None:
         waited = self._touched
