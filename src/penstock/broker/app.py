@@ -229,7 +229,7 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(settings: BrokerSettings) -> None:
+async def _serve(settings: BrokerSettings, ready: Callable[[], None]) -> None:
     began = time.monotonic()
     broker = Broker(settings)
     stopping = asyncio.Event()
@@ -241,6 +241,7 @@ async def _serve(settings: BrokerSettings) -> None:
         "address": f"{broker.host}:{broker.port}", "data": broker.data_dir, "flush": settings.get("flush"),
         "topics": len(broker.image.topics), "ms": int((time.monotonic() - began) * 1000),
     }  # fmt: skip
+    ready()
     log.info("ready", extra=facts)
     await stopping.wait()
     log.info("stopping")
@@ -248,11 +249,11 @@ async def _serve(settings: BrokerSettings) -> None:
     log.info("stopped")
 
 
-def run(settings: BrokerSettings) -> int:
-    """Serves until SIGTERM or SIGINT; the exit code of the process."""
+def run(settings: BrokerSettings, ready: Callable[[], None] = lambda: None) -> int:
+    """Serves until SIGTERM or SIGINT, and calls back when it does; the exit code of the process."""
     raise_file_limit()
     try:
-        uvloop.run(_serve(settings))
+        uvloop.run(_serve(settings, ready))
     except StartError as error:
         log.error("%s", error)
         return 1

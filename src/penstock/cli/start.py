@@ -64,11 +64,13 @@ def run(args: argparse.Namespace) -> int:
     from penstock.broker import logs
 
     logs.set_up(settings.get("log.format"), settings.get("log.level"))
-    if not args.quiet and settings.get("log.format") == "text":
-        print(greeting(settings), file=sys.stderr, flush=True)
     from penstock.broker import app
 
-    return app.run(settings)
+    def greet() -> None:
+        if not args.quiet and settings.get("log.format") == "text":
+            print(greeting(settings), file=sys.stderr, flush=True)
+
+    return app.run(settings, greet)
 
 
 def read_settings(args: argparse.Namespace) -> BrokerSettings:

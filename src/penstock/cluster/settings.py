@@ -198,4 +198,4 @@ def _suggestion(name: str) -> str:
     import difflib  # only a mistake pays for it
 
     near = difflib.get_close_matches(name, BROKER_SETTINGS, n=1, cutoff=0.6)
-    return f" Did you mean {near[0]}?" if near else ""
+    return f" Did you mean {near[0]}?" if near else " docs/settings.md lists them all."

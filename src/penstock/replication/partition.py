@@ -328,7 +328,10 @@ class Partition:
     def begin_at(self, offset: int, now_ms: int) -> list[Segment]:
         """Drops whole segments below the offset; the caller removes their files."""
         active = self.log.active
-        dropped = self.log.delete_before(offset, now_ms)
+        try:
+            dropped = self.log.delete_before(offset, now_ms)
+        except OSError:  # no room for a new segment: those before the active one make some
+            dropped = self.log.delete_before(offset)
         if self.log.active is not active:
             self.checkpointed = 0
         if self.high_watermark == self.log.end_offset:
