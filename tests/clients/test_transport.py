@@ -30,6 +30,7 @@ def end_of(topic: str) -> ListOffsetsRequest:
 
 def test_requests_sent_together_are_answered_in_their_order(new_topic: Topics, wire: Wire) -> None:
     topic = new_topic()
+    wait_until(lambda: wire.ask(FindCoordinatorRequest(key="g"), 3).error_code == ErrorCode.NONE)
     frames = []
     for n in range(50):
         for request, version in (

@@ -7,6 +7,7 @@ must be answered as if nothing were remembered: each test warms a connection fir
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from penstock.protocol.messages.delete_records import DeleteRecordsPartition, De
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.protocol.record_batch import Record, TimestampType, build_batch, read_batches
-from tests.clients.conftest import Topics
+from tests.clients.conftest import PEER, Topics
 from tests.clients.steps import create_topic, wait_until
 from tests.clients.wire import Wire, batch_of
 
@@ -69,6 +70,8 @@ def alter(bootstrap: str, topic: str, **settings: object) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     (answer,) = admin.incremental_alter_configs([resource]).values()
     answer.result(20)
+    if PEER:
+        time.sleep(0.5)  # Kafka answers when its controller knows; its logs hear of it later
 
 
 def recreate(bootstrap: str, topic: str, partitions: int = 1) -> None:
