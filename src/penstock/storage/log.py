@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.storage import checkpoint, leader_epochs, snapshots, times
+from penstock.storage import checkpoint, leader_epochs, scan, snapshots, times
 from penstock.storage.disk import Buffer, Disk, File
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.producer_state import Producers
@@ -225,6 +225,8 @@ class Log:
                     return None
         if end <= position:
             return None
+        if position < segment.trusted_from:
+            scan.check(segment, position, end)
         if next_offset >= 0:
             positions = self._positions
             if len(positions) >= POSITIONS_REMEMBERED:

@@ -176,7 +176,7 @@ class _Recoverer:
         if not sound:
             self._cut(segment, scan)
         self.bytes_read += scan.bytes_read
-        segment.size = scan.position
+        segment.size = segment.trusted_from = scan.position
         segment.index = entries
         segment.name_is_durable = False
         self.unsealed.append(segment)

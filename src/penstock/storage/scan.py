@@ -14,7 +14,7 @@ from crc32c import crc32c
 from penstock.protocol.record_batch import ATTRIBUTES_AT, HEADER_SIZE, MAGIC_AT
 from penstock.storage.disk import File
 from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.segment import Batch, CorruptSegment, parse
+from penstock.storage.segment import Batch, CorruptSegment, Segment, parse
 
 CHUNK = 1024 * 1024
 SEARCH_BYTES_MAX = 64 * 1024 * 1024
@@ -129,3 +129,22 @@ class Scan:
         found = next(inner._sound_batches(), None)
         self.bytes_read += inner.bytes_read
         return found is not None
+
+
+def check(segment: Segment, position: int, end: int) -> None:
+    """Before bytes are served that this process did not write: every batch must match its checksum.
+
+    Each is checked once, as long as readers go through the segment in order.
+    """
+    end = min(end, segment.trusted_from)
+    if not segment.checked_from <= position <= segment.checked_to:
+        segment.checked_from = segment.checked_to = position
+    start = segment.checked_to
+    if end <= start:
+        return
+    sound = start
+    for batch in Scan(segment.file, start, end)._sound_batches():
+        sound = batch.end
+    if sound != end:
+        raise CorruptSegment(f"{segment.path('log')}: the batch at {sound} does not match its checksum")
+    segment.checked_to = end

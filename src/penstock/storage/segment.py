@@ -58,9 +58,9 @@ def file_name(base_offset: int, suffix: str) -> str:
 
 class Segment:
     __slots__ = (
-        "_file", "_index", "base_offset", "created_ms", "directory", "disk", "first_timestamp_ms", "indexed_to",
-        "is_elsewhere", "max_timestamp_ms", "max_timestamp_offset", "name_is_durable", "sealed_to", "size",
-        "was_used",
+        "_file", "_index", "base_offset", "checked_from", "checked_to", "created_ms", "directory", "disk",
+        "first_timestamp_ms", "indexed_to", "is_elsewhere", "max_timestamp_ms", "max_timestamp_offset",
+        "name_is_durable", "sealed_to", "size", "trusted_from", "was_used",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, directory: Path, base_offset: int, *, size: int, created_ms: int) -> None:
@@ -75,6 +75,9 @@ class Segment:
         self.indexed_to = 0  # the next index entry is due at this position
         self.name_is_durable = True
         self.was_used = False  # since somebody last looked for what may be closed
+        # What was written by this process needs no check; of what it found, the part that was checked lately.
+        self.trusted_from = size
+        self.checked_from = self.checked_to = 0
         self.is_elsewhere = False  # the files do not have their names yet
         self.sealed_to = 0  # so much of it is on the device and covered by the index file
         self._file: File | None = None
@@ -191,6 +194,7 @@ class Segment:
         index.truncate(position)
         self._index = index
         self.size = self.indexed_to = position
+        self.trusted_from = min(self.trusted_from, position)
         self.sealed_to = 0
         self._find_times()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from penstock.protocol.errors import ApiError, ErrorCode
@@ -20,6 +21,8 @@ from penstock.server.deferred import Deferred
 from penstock.server.fetch_sessions import Key, Session, flatten
 from penstock.storage.log import FileRange
 from penstock.storage.segment import CorruptSegment
+
+log = logging.getLogger("penstock.server")
 
 READ_COMMITTED = 1
 READ_NOW_MAX = 64 * 1024  # more than this goes from the page cache to the socket by itself
@@ -135,6 +138,7 @@ class _Fetch:
         try:
             return store.read(offset, size_max, partition.committed, at_least_one=first)
         except (CorruptSegment, OSError) as error:
+            log.error("not served: %s", error, extra={"partition": partition.name, "offset": offset})
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
 
     def response(self) -> FetchResponse:
