@@ -119,7 +119,7 @@ class Log:
             position
             and (
                 position + size > settings.segment_bytes
-                or now_ms - segment.created_ms > settings.segment_ms
+                or _age_ms(segment, max_timestamp_ms, now_ms) > settings.segment_ms
                 or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
             )
         ):
@@ -406,3 +406,10 @@ def _times(segment: Segment | None) -> tuple[int, int, int]:
     if segment is None:
         return NO_TIMESTAMP, NO_TIMESTAMP, 0
     return segment.first_timestamp_ms, segment.max_timestamp_ms, segment.max_timestamp_offset
+
+
+def _age_ms(segment: Segment, timestamp_ms: int, now_ms: int) -> int:
+    """By the time of its messages where they have one, as in Kafka: what is filled in later spans its own time."""
+    if segment.first_timestamp_ms >= 0:
+        return timestamp_ms - segment.first_timestamp_ms
+    return now_ms - segment.created_ms

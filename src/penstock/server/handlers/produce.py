@@ -91,11 +91,13 @@ class _Produce:
             topics[id(topic)] = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
             self.response.responses.append(topics[id(topic)])
         topics[id(topic)].partition_responses.append(answer)
+        if self.version >= 13 and topic.topic_id not in self.context.image.topics_by_id:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID  # to a client, a sign that the topic was made again
         return answer
 
     def _append(self, partition: Partition | None, batch: memoryview, answer: PartitionProduceResponse) -> None:
         if partition is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if self.version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise ApiError(ErrorCode(answer.error_code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if partition.internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker alone")
         if self.request.acks == ACKS_ALL and partition.settings.min_insync_replicas > 1:
