@@ -97,6 +97,9 @@ def produce(bootstrap: str, topic: str, partitions: str, name: str, journal: str
             raise SystemExit(f"{name} has {left} messages that nobody acknowledged")
 
 
+IDLE_S = 6.0  # longer than a session, so that a group which gathers anew is not taken for one that has read all
+
+
 def consume(bootstrap: str, topic: str, group: str, journal: str) -> None:
     stop = _Stop()
     config = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
@@ -105,7 +108,7 @@ def consume(bootstrap: str, topic: str, group: str, journal: str) -> None:
     consumer.subscribe([topic])
     with open(journal, "w") as written:
         idle_s = 0.0
-        while not (stop.asked and idle_s > 1.0):
+        while not (stop.asked and idle_s > IDLE_S):
             began = time.monotonic()
             messages = [message for message in consumer.consume(500, 0.1) if message.error() is None]
             idle_s = 0.0 if messages else idle_s + time.monotonic() - began

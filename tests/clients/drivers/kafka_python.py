@@ -84,6 +84,9 @@ class KafkaPythonConsumer:
 
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
         self._subscribed = True
+        for topic in topics:
+            # A group's leader that does not know the topic yet assigns nothing, and may not notice when it does.
+            self._consumer.partitions_for_topic(topic)
         self._consumer.subscribe(topics, pattern=pattern, listener=_Listener(self))
 
     def assign(self, *partitions: Partition) -> None:
