@@ -4,10 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# Stamps: what is installed stays installed until pyproject.toml changes.
+# Stamps: what is installed stays installed until what it is made of changes.
 PYTHON    := $(BIN)/python
 INSTALLED := $(VENV)/.installed
 DEVELOPED := $(VENV)/.installed-for-development
+SOURCES   := pyproject.toml setup.py $(shell find src -name '*.py')
+
+# The tests run with what is installed, where the hot path may be compiled, and those of its rooms with the source too.
+COMPILED_ROOMS := tests/replication tests/server tests/storage tests/transport
 
 .DEFAULT_GOAL := help
 .PHONY: help start install test check bench interop fuzz clean
@@ -23,36 +27,38 @@ start: $(INSTALLED) ## start a broker on 127.0.0.1:9092 with its data in ./penst
 install: $(INSTALLED) ## make .venv/bin/penstock
 	@echo "Installed. Try: $(BIN)/penstock -h"
 
-test: $(DEVELOPED) ## check style, types and layers, and run the tests
+test: $(INSTALLED) $(DEVELOPED) ## check style, types and layers, and run the tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/pytest
+	PYTHONPATH=src $(BIN)/lint-imports
+	$(BIN)/pytest --installed
+	$(BIN)/pytest $(COMPILED_ROOMS)
 
 check: test ## do what CI does
 
-bench: $(DEVELOPED) ## measure this broker, beside Apache Kafka where there is Java and Maven
+bench: $(INSTALLED) $(DEVELOPED) ## measure this broker, beside Apache Kafka where there is Java and Maven
 	$(PYTHON) -m bench $(ARGS)
 
-interop: $(DEVELOPED) ## run other people's clients and tools against this broker
+interop: $(INSTALLED) $(DEVELOPED) ## run other people's clients and tools against this broker
 	$(PYTHON) -m interop $(ARGS)
 
-fuzz: $(DEVELOPED) ## send it garbage for as long as you like
+fuzz: $(INSTALLED) $(DEVELOPED) ## send it garbage for as long as you like
 	$(PYTHON) -m tests.fuzz $(ARGS)
 
 clean: ## forget what was installed; data stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-$(DEVELOPED): $(INSTALLED)
+$(DEVELOPED): pyproject.toml | $(INSTALLED)
 	@echo "Installing what the tests need …"
 	@$(PIP) install 'pip>=25.1'
 	@$(PIP) install --group dev
 	@touch $@
 
-$(INSTALLED): pyproject.toml | $(PYTHON)
-	@echo "Installing penstock into $(VENV) …"
-	@$(PIP) install --editable .
+$(INSTALLED): $(SOURCES) | $(PYTHON)
+	@echo "Installing penstock into $(VENV), its hot path compiled if there is a C compiler …"
+	@rm -rf build
+	@$(PIP) install .
 	@touch $@
 
 # Debian's Python comes without ensurepip: then pip comes from another pip.

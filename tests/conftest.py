@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +12,20 @@ import pytest
 
 from tests.brokers import BrokerProcess
 
+SOURCE = Path(__file__).parent.parent / "src"
+
 _names = itertools.count()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--installed", action="store_true", help="test the installed package, not the source")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before anything of penstock is imported. Processes that tests start follow."""
+    if not config.getoption("--installed"):
+        sys.path.insert(0, str(SOURCE))
+        os.environ["PYTHONPATH"] = str(SOURCE)
 
 
 @pytest.fixture(scope="session")

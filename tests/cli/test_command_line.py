@@ -133,4 +133,4 @@ def test_starting_imports_nothing_that_other_commands_need() -> None:
 
 def test_version_is_one_line_or_one_document() -> None:
     assert run_penstock("version").out.startswith("penstock 0.")
-    assert run_penstock("version", "--json").json.keys() == {"penstock", "python", "librdkafka", "platform"}
+    assert run_penstock("version", "--json").json.keys() == {"penstock", "python", "librdkafka", "platform", "hot_path"}

@@ -64,7 +64,6 @@ def run(command: list[str] | str, bootstrap: str) -> str:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")},
         "PENSTOCK_BOOTSTRAP": bootstrap,
-        "PYTHONPATH": str(ROOT / "src"),
     }
     done = subprocess.run(
         command,

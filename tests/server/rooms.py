@@ -123,7 +123,7 @@ class Rooms:
         self.settings = BrokerSettings({name.replace("_", "."): value for name, value in settings.items()})
         self.image = ClusterImage("test", 1)
         self.image.brokers[1] = BrokerState(1, (Endpoint(LISTENER, "here", 9092),))
-        self.turn = _FrozenTurn(self.loop, self.clock)
+        self.turn = Turn(self.loop, lambda: self.clock.now * 1_000_000)
         self.committer = FakeCommitter() if held_syncs else FakeSyncs(self.loop)
         self.partitions = Partitions(
             disk or Disk(), folder, self.image, self.settings, self.turn, cast(Any, self.committer)
@@ -139,7 +139,7 @@ class Rooms:
         )  # fmt: skip
         self.router = Router(self.context, self.turn)
         if not with_memos:
-            self.router._produce.remember = self.router._fetch.remember = lambda *_: None  # type: ignore[method-assign]
+            self.router._produce = self.router._fetch = cast(Any, SimpleNamespace(remember=lambda *_: None))
         self.memory = MemoryBudget(64 << 20)
         self.clients: list[Client] = []
         self._ids = itertools.count(1)
@@ -210,22 +210,6 @@ class Rooms:
             client.close()
         self.turn.flush()
         await asyncio.sleep(0)
-
-
-class _FrozenTurn(Turn):
-    """A turn whose clock is the test's."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: FakeClock) -> None:
-        super().__init__(loop)
-        self._clock = clock
-
-    def schedule(self) -> None:
-        super().schedule()
-        self.now_ms = self._clock.now
-
-    @property
-    def is_long(self) -> bool:
-        return False
 
 
 # ---- requests

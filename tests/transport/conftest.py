@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -77,7 +78,8 @@ class Wires:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, memory_limit: int = 64 * 1024 * 1024) -> None:
         self.loop = loop
-        self.turn = Turn(loop)
+        self.clock_ns: Callable[[], int] = time.time_ns
+        self.turn = Turn(loop, lambda: self.clock_ns())
         self.memory = MemoryBudget(memory_limit)
         self.router = FakeRouter()
         self.closed: list[Connection] = []

@@ -327,9 +327,7 @@ async def test_a_large_frame_does_not_overwrite_one_that_was_only_staged(wires: 
     assert wires.router.written == [first, second]
 
 
-async def test_the_clock_of_the_turn_is_not_older_than_a_large_frame(
-    wires: Wires, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_clock_of_the_turn_is_not_older_than_a_large_frame(wires: Wires) -> None:
     connection, peer = wires.connect()
     seen: list[int] = []
 
@@ -339,11 +337,11 @@ async def test_the_clock_of_the_turn_is_not_older_than_a_large_frame(
             return True
 
     connection.memo = Memo()
-    monkeypatch.setattr(turns_of_the_loop.time, "time_ns", lambda: 1_000_000_000)
+    wires.clock_ns = lambda: 1_000_000_000
     frame = framed(request("n", LARGE))
     await peer.send(frame[:5000])
     await turns()
-    monkeypatch.setattr(turns_of_the_loop.time, "time_ns", lambda: 9_000_000_000)
+    wires.clock_ns = lambda: 9_000_000_000
     await peer.send(frame[5000:])
     await until(lambda: bool(seen))
     assert seen == [9_000]

@@ -33,10 +33,11 @@ class ReceiveBuffer:
 
 
 class Turn:
-    __slots__ = ("_free", "_loop", "_used", "answers", "count", "now_ms", "scheduled", "sends", "writes")
+    __slots__ = ("_clock_ns", "_free", "_loop", "_used", "answers", "count", "now_ms", "scheduled", "sends", "writes")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._loop = loop
+        self._clock_ns = clock_ns
         self._free: list[ReceiveBuffer] = []
         self._used: list[ReceiveBuffer] = []
         self.count = 0
@@ -49,13 +50,13 @@ class Turn:
     def schedule(self) -> None:
         if not self.scheduled:
             self.scheduled = True
-            self.now_ms = time.time_ns() // 1_000_000
+            self.now_ms = self._clock_ns() // 1_000_000
             self._loop.call_soon(self.flush)
 
     @property
     def is_long(self) -> bool:
         """Whether others have waited for their turn for so long that whoever had a request handled should let them."""
-        return time.time_ns() // 1_000_000 - self.now_ms >= LONG_MS
+        return self._clock_ns() // 1_000_000 - self.now_ms >= LONG_MS
 
     def buffer(self) -> ReceiveBuffer:
         """A receive buffer that is the caller's until the end of the turn."""

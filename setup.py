@@ -1,0 +1,57 @@
+"""Compiles the hot path where there is a C compiler. Without one the same modules run as they are."""
+
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+# What every produce and fetch request passes. `storage/disk.py` is not among them: tests put doubles in its place.
+HOT = [
+    "transport/turn.py",
+    "transport/memory.py",
+    "transport/connection.py",
+    "storage/index.py",
+    "storage/segment.py",
+    "storage/log.py",
+    "replication/partition.py",
+    "server/fast_produce.py",
+    "server/fast_fetch.py",
+]
+
+
+def extensions() -> list:
+    """None for an editable install, where a module that was edited must win over what was compiled from it before."""
+    if "editable_wheel" in sys.argv or os.environ.get("PENSTOCK_PURE"):
+        return []
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    if shutil.which(compiler) is None or not headers.exists():
+        print("penstock: no C compiler or no headers of Python, so nothing is compiled", file=sys.stderr)
+        return []
+    try:
+        from mypyc.build import mypycify
+
+        return mypycify([f"src/penstock/{path}" for path in HOT], debug_level="0", group_name="penstock")
+    except (Exception, SystemExit) as error:
+        print(f"penstock: not compiled: {error}", file=sys.stderr)
+        return []
+
+
+class AllOrNothing(build_ext):
+    """A library without the modules that load it, or they without it, would not even import."""
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:
+            print(f"penstock: not compiled: {error}", file=sys.stderr)
+            self.extensions.clear()
+            for built in Path(self.build_lib).rglob("*.so"):
+                built.unlink()
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": AllOrNothing})
