@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.cluster.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
+from penstock.cluster.group_settings import LIMITS
+from penstock.cluster.settings import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, Setting
 from penstock.cluster.topic_settings import SYNONYMS
 
 PAGE = Path(__file__).with_name("settings.md")
@@ -18,7 +19,6 @@ WITHOUT_EFFECT = frozenset(
         "preallocate",
         "segment.index.bytes",
         "segment.jitter.ms",
-        "transactional.id.expiration.ms",
         "unclean.leader.election.enable",
     }
 )
@@ -62,11 +62,22 @@ that does not set one gets the broker's, from the setting in the last column.
 | --- | --- | --- | --- | --- |
 """
 
+GROUP_HEAD = """
+## Of a group
+
+A consumer group may have settings of its own, before it exists too; any Kafka admin client changes them (as configs of
+type GROUP), and they count from the next heartbeat on.
+
+| setting | type | meaning | broker's setting | between |
+| --- | --- | --- | --- | --- |
+"""
+
 
 def render() -> str:
     brokers = "".join(broker_row(setting) for _, setting in sorted(BROKER_SETTINGS.items()))
     topics = "".join(topic_row(setting) for _, setting in sorted(TOPIC_SETTINGS.items()) if not setting.internal)
-    return HEAD + BROKER_HEAD + brokers + TOPIC_HEAD + topics
+    groups = "".join(group_row(setting) for _, setting in sorted(GROUP_SETTINGS.items()))
+    return HEAD + BROKER_HEAD + brokers + TOPIC_HEAD + topics + GROUP_HEAD + groups
 
 
 def broker_row(setting: Setting) -> str:
@@ -77,6 +88,13 @@ def broker_row(setting: Setting) -> str:
 def topic_row(setting: Setting) -> str:
     synonyms = " ".join(f"`{synonym.name}`" for synonym in SYNONYMS.get(setting.name, ()))
     return line(named(setting), setting.type.name.lower(), default(setting), escaped(setting.documentation), synonyms)
+
+
+def group_row(setting: Setting) -> str:
+    limits = LIMITS[setting.name]
+    between = f"`{limits.least}` and `{limits.most}`"
+    documentation = escaped(setting.documentation)
+    return line(named(setting), setting.type.name.lower(), documentation, f"`{limits.default}`", between)
 
 
 def named(setting: Setting) -> str:

@@ -21,11 +21,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--installed", action="store_true", help="test the installed package, not the source")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Before anything of penstock is imported. Processes that tests start follow."""
-    if not config.getoption("--installed"):
-        sys.path.insert(0, str(SOURCE))
-        os.environ["PYTHONPATH"] = str(SOURCE)
+# Now, before another conftest imports anything of penstock. Processes that tests start follow.
+if "--installed" not in sys.argv:
+    sys.path.insert(0, str(SOURCE))
+    os.environ["PYTHONPATH"] = str(SOURCE)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from penstock.coordinator.machine import LogRecord, Outcome, Ticket
+from penstock.coordinator.machine import LogRecord, Outcome, ProducerStamp, Ticket
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.replication.commit import Syncable
 from penstock.transport.connection import UNSENT_MAX, Connection, Slot
@@ -180,6 +180,7 @@ class CountingMachine:
         self.trace: list[str] = []
         self.is_loaded = False
         self.held: list[Ticket] = []
+        self.pending: dict[int, list[LogRecord]] = {}
         self.deadline_ms: int | None = None
         self.on_tick: Callable[[int], Outcome] = lambda now_ms: Outcome()
         if loaded is not None:
@@ -213,8 +214,17 @@ class CountingMachine:
         self.trace.append(f"apply {added}")
         self.total += added
 
-    def loaded(self, now_ms: int) -> None:
+    def apply_in_transaction(self, record: LogRecord, producer: ProducerStamp, now_ms: int) -> None:
+        self.pending.setdefault(producer.producer_id, []).append(record)
+
+    def end_transaction(self, producer_id: int, committed: bool, now_ms: int) -> None:
+        for record in self.pending.pop(producer_id, []):
+            if committed:
+                self.apply(record, now_ms)
+
+    def loaded(self, now_ms: int) -> Outcome:
         self.is_loaded = True
+        return Outcome()
 
     def next_deadline_ms(self) -> int | None:
         return self.deadline_ms

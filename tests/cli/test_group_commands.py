@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
+from confluent_kafka import Consumer
 
 from .conftest import Finished, clean_environment, command
 
@@ -38,9 +41,45 @@ def committed(penstock: Penstock, group: str) -> dict[int, int | None]:
     return {row["partition"]: row["committed"] for row in described["partitions"]}
 
 
-def test_a_group_is_listed_with_its_state(penstock: Penstock, group: str) -> None:
-    assert [row["state"] for row in penstock("group", "list", "--json").json if row["group"] == group] == ["empty"]
-    assert [group, "empty"] in [line.split()[:2] for line in penstock("group", "list").out.splitlines()]
+@pytest.fixture
+def consumer_group(penstock: Penstock, bootstrap: str, group: str, topic: str) -> Iterator[str]:
+    """The same, with a member of the consumer protocol that has read on and committed nothing yet."""
+    settings = {"group.protocol": "consumer", "group.id": group, "bootstrap.servers": bootstrap, "log_level": 0}
+    with closing(Consumer({**settings, "client.id": "app", "enable.auto.commit": False})) as member:
+        member.subscribe([topic])
+        deadline = time.monotonic() + 20
+        while (message := member.poll(0.1)) is None:
+            assert time.monotonic() < deadline, "no message came"
+        assert message.value() == b"6"
+        yield group
+
+
+def test_a_group_is_listed_with_its_state_and_type(penstock: Penstock, group: str) -> None:
+    rows = [row for row in penstock("group", "list", "--json").json if row["group"] == group]
+    assert rows == [{"group": group, "state": "empty", "type": "classic"}]
+    assert [group, "empty", "classic"] in [line.split() for line in penstock("group", "list").out.splitlines()]
+
+
+def test_a_consumer_group_is_shown_with_epochs_and_targets(penstock: Penstock, consumer_group: str, topic: str) -> None:
+    rows = [row for row in penstock("group", "list", "--json").json if row["group"] == consumer_group]
+    assert rows == [{"group": consumer_group, "state": "stable", "type": "consumer"}]
+    document = penstock("group", "describe", consumer_group, "--json").json
+    assert (document["type"], document["state"], document["lag"]) == ("consumer", "stable", 4)
+    (member,) = document["members"]
+    assert (member["client_id"], member["state"]) == ("app", "stable")
+    assert document["epoch"] == document["assignment_epoch"] == member["epoch"] > 0
+    assert member["assignment"] == member["target"] == [{"topic": topic, "partition": n} for n in range(3)]
+    out = penstock("group", "describe", consumer_group).out
+    assert ["TYPE", "consumer"] in [line.split() for line in out.splitlines()]
+    row = next(line.split() for line in out.splitlines() if line.startswith(member["member"]))
+    assert row[1:] == ["app", "127.0.0.1", "-", str(member["epoch"]), "stable", *[f"{topic}[0,1,2]"] * 2]
+
+
+def test_a_consumer_group_in_use_can_not_be_moved_or_deleted(penstock: Penstock, consumer_group: str) -> None:
+    moved = penstock("group", "reset", consumer_group, "--to", "start")
+    assert (moved.code, "in use by 1 member: app" in moved.err) == (1, True)
+    deleted = penstock("group", "delete", consumer_group, "--yes")
+    assert (deleted.code, "Stop the group's consumers first" in deleted.err) == (1, True)
 
 
 def test_a_description_tells_how_far_behind_it_is(penstock: Penstock, group: str, topic: str) -> None:

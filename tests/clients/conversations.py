@@ -52,6 +52,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
 )
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.clients import transaction_conversations
 from tests.clients.wire import Wire, batch_of
 
 TOPIC, BROKER = 2, 4
@@ -346,4 +347,5 @@ CONVERSATIONS: dict[int, Conversation] = {
     61: describe_producers,
     74: list_config_resources,
     75: describe_topic_partitions,
+    **transaction_conversations.CONVERSATIONS,
 }

@@ -11,6 +11,7 @@ from penstock.cluster.controller import NewTopic
 from penstock.cluster.coordination import Set
 from penstock.cluster.model import PartitionState, TopicState
 from penstock.cluster.settings import effective_topic_settings
+from penstock.cluster.topic_names import OFFSETS_TOPIC
 from penstock.protocol.errors import ApiError, ErrorCode
 from tests.cluster.controlled_cluster import NODE_ID, ControlledCluster
 
@@ -220,7 +221,7 @@ async def test_partitions_that_can_not_be_added_are_refused(
 
 async def test_the_offsets_topic_is_compacted_and_made_once(cluster: ControlledCluster) -> None:
     first, second = await asyncio.gather(
-        cluster.controller.ensure_offsets_topic(), cluster.controller.ensure_offsets_topic()
+        cluster.controller.ensure_topic(OFFSETS_TOPIC), cluster.controller.ensure_topic(OFFSETS_TOPIC)
     )
     assert first is second
     assert first.internal

@@ -3,87 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.coordinator import runtime as runtimes
 from penstock.coordinator.machine import LogRecord, Outcome
-from penstock.coordinator.runtime import Runtime
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import Record, build_batch
-from tests.fakes import CountingMachine, FakeClock, number, turns, until
-from tests.replication.holding import Holding
-from tests.storage.disks import FailingDisk
-
-TOPIC = "__sums"
-PARTITIONS = 4
-
-
-class Engine:
-    """A runtime over a real log, whose turns and syncs end when the test says so."""
-
-    def __init__(self, folder: Path, disk: FailingDisk | None = None) -> None:
-        self.disk = disk or FailingDisk()
-        self.clock = FakeClock()
-        self.held = Holding(folder, self.disk)
-        topic = self.held.create(TOPIC, PARTITIONS, internal_segment_bytes="100000")
-        self.held.image.put_topic(replace(topic, internal=True))
-        self.machines: list[CountingMachine] = []
-        self._start()
-
-    def _start(self) -> None:
-        self.runtime = Runtime(TOPIC, lambda: CountingMachine(self.machines), self.held.partitions, self.clock)
-
-    def start_again(self, *, cleanly: bool = True) -> None:
-        self.runtime.close()
-        self.held.start_again(cleanly=cleanly)
-        self._start()
-
-    def ask(self, asked: Any, index: int = 0) -> Answer:
-        answer = Answer()
-        self.runtime.submit(index, lambda ticket: (ticket, asked), answer.set)
-        return answer
-
-    async def loaded(self, index: int = 0) -> CountingMachine:
-        shard = self.runtime.shard(index)
-        await until(shard.loading.done)
-        assert isinstance(shard.machine, CountingMachine)
-        return shard.machine
-
-    def write(self) -> None:
-        self.held.turn.flush()
-
-    def commit(self) -> None:
-        self.held.turn.flush()
-        self.held.committer.end_all()
-
-    async def total(self, index: int = 0) -> Any:
-        """As a client would find it."""
-        answer = self.ask("read", index)
-        await until(lambda: self.runtime.shard(index).loading.done())
-        self.commit()
-        return answer.value
-
-
-class Answer:
-    value: Any = None
-
-    def set(self, value: Any) -> None:
-        assert self.value is None, "answered twice"
-        self.value = value.code if isinstance(value, ApiError) else value
-
-
-@pytest.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
-    engine = Engine(tmp_path)
-    yield engine
-    engine.runtime.close()
-    await asyncio.sleep(0)
-
+from tests.coordinator.engine import PARTITIONS, TOPIC, Engine
+from tests.fakes import number, turns, until
 
 # ---- commands
 
@@ -309,7 +238,7 @@ async def test_a_log_that_can_not_be_read_is_no_coordinator_and_nobody_waits_for
     engine: Engine, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     await corrupt_log(engine, data)
-    engine._start()
+    engine.start()
     answers = [engine.ask("read"), engine.ask(5)]
     await until(lambda: all(answer.value is not None for answer in answers))
     assert [answer.value for answer in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2

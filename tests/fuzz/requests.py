@@ -28,6 +28,7 @@ DAMAGE_IN_THE_BODY = 0.85
 KNOWN_MORE_OFTEN_THAN_NOT = 0.7
 
 _NAMES = {"name", "topic", "topic_name", "resource_name"}
+_TRANSACTIONAL_IDS = {"transactional_id", "v3_and_below_transactional_id"}
 _LISTS_OF_GROUPS = {"groups", "groups_names", "coordinator_keys"}
 _INDEXES = {"partition", "index", "partition_index", "partition_indexes"}
 _CHOICES: dict[str, list[Any]] = {
@@ -43,7 +44,6 @@ _CHOICES: dict[str, list[Any]] = {
     "generation_id": [-1, 1, 2],
     "generation_id_or_member_epoch": [-1, 1],
     "protocol_type": ["consumer"],
-    "transactional_id": [None],
     "num_partitions": [1, -1, 2],
     "replication_factor": [1, -1],
     "assignments": [[]],
@@ -94,6 +94,8 @@ def _narrow(name: str, value: Any, rng: random.Random) -> Any:
         return memoryview(random_batch(rng))
     if rng.random() > KNOWN_MORE_OFTEN_THAN_NOT:
         return value
+    if name in _TRANSACTIONAL_IDS and isinstance(value, str):
+        return rng.choice(["first", "second"])
     if name in _NAMES and isinstance(value, str):
         return rng.choice(list(TOPICS))
     if name == "topic_names":

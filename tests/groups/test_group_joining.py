@@ -406,3 +406,14 @@ def test_every_answer_can_be_sent_in_every_version(engine: GroupEngine, version:
 @pytest.mark.parametrize(("version", "protocol_name"), [(6, ""), (7, None)])
 def test_an_error_names_no_protocol(engine: GroupEngine, version: int, protocol_name: str | None) -> None:
     assert engine.replies[engine.join("stranger-1", version=version)].protocol_name == protocol_name
+
+
+def test_names_that_no_record_can_hold_are_refused() -> None:
+    engine, long = GroupEngine(), "x" * 32_768
+    assert engine.error(engine.join(group=long)) == ErrorCode.INVALID_GROUP_ID
+    assert engine.error(engine.join(instance=long)) == ErrorCode.INVALID_REQUEST
+    assert engine.error(engine.join(protocol_type=long)) == ErrorCode.INVALID_REQUEST
+    assert engine.error(engine.join(protocols=offers(**{long: b""}))) == ErrorCode.INVALID_REQUEST
+    assert engine.commit({("t", 0): 1}, group=long) == [ErrorCode.INVALID_GROUP_ID]
+    assert engine.commit_in_transaction(1, {("t", 0): 1}, group=long) == [ErrorCode.INVALID_GROUP_ID]
+    assert not engine.machine.groups

@@ -89,7 +89,7 @@ def test_a_member_of_a_version_0_record_has_its_session_timeout_for_a_rebalance_
     assert engine.group.current_state_timestamp_ms is None
 
 
-@pytest.mark.parametrize("version", [3, 15, 32767, -1])
+@pytest.mark.parametrize("version", [4, 9, 15, 17, 32767, -1])
 def test_a_key_of_an_unknown_version_is_skipped(version: int) -> None:
     engine = GroupEngine(log=[LogRecord(struct.pack(">h", version) + b"anything", b"\0\0")])
     assert not engine.machine.groups

@@ -46,7 +46,7 @@ def changed(batch: bytes, position: int, layout: str, value: int, *, sign: bool 
 TWO = batch_of(b"one", b"two")
 
 REFUSED: dict[str, tuple[bytes, int]] = {
-    "no bytes": (b"", CORRUPT_MESSAGE),
+    "no bytes": (b"", INVALID_RECORD),
     "one byte": (b"\0", CORRUPT_MESSAGE),
     "half a header": (TWO[:40], CORRUPT_MESSAGE),
     "a header less a byte": (TWO[: HEADER_SIZE - 1], CORRUPT_MESSAGE),
@@ -74,7 +74,9 @@ REFUSED: dict[str, tuple[bytes, int]] = {
     "the largest last delta": (changed(TWO, LAST_OFFSET_DELTA_AT, "i", 2**31 - 1), INVALID_RECORD),
     "a control batch": (batch_of(b"\0\0\0\0\0\0", control=True), INVALID_RECORD),
     "a control batch of a transaction": (batch_of(b"\0\0\0\0", control=True, transactional=True), INVALID_RECORD),
-    "a transaction that nobody began": (batch_of(transactional=True, producer_id=9), INVALID_TXN_STATE),
+    "a transaction that nobody began": (
+        batch_of(transactional=True, producer_id=9, producer_epoch=0, base_sequence=0), INVALID_TXN_STATE
+    ),
     "attributes not yet invented": (changed(TWO, ATTRIBUTES_AT, "h", 0x80), INVALID_RECORD),
     "the highest attribute": (changed(TWO, ATTRIBUTES_AT, "h", -(2**15)), INVALID_RECORD),
     "a delete horizon": (changed(TWO, ATTRIBUTES_AT, "h", 0x40), INVALID_RECORD),

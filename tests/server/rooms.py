@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from penstock.cluster.model import BrokerState, ClusterImage, Endpoint, PartitionState, TopicState
 from penstock.cluster.settings import BrokerSettings
+from penstock.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.coordinator.runtime import Runtime
 from penstock.groups.config import GroupConfig
 from penstock.groups.machine import GroupMachine
@@ -29,6 +30,9 @@ from penstock.server.context import Context
 from penstock.server.fetch_sessions import FetchSessions
 from penstock.server.router import Router
 from penstock.storage.disk import Disk
+from penstock.transactions.config import TransactionConfig
+from penstock.transactions.machine import TransactionMachine
+from penstock.transactions.markers import Markers, MarkerWriter
 from penstock.transport.connection import Connection
 from penstock.transport.memory import MemoryBudget
 from penstock.transport.turn import Turn
@@ -36,7 +40,7 @@ from tests.fakes import TIMEOUT_S, FakeClock, FakeCommitter, FakeSyncs, FakeWork
 from tests.storage.logs import NOW_MS, batch_at
 
 LISTENER = "PLAINTEXT"
-OFFSETS_TOPIC = "__consumer_offsets"
+
 M = TypeVar("M", bound=Message)
 
 
@@ -130,11 +134,17 @@ class Rooms:
         )
         self.partitions.load()
         self.groups = Runtime(OFFSETS_TOPIC, self._new_machine, self.partitions, self.clock)
+        self.markers = Markers(self.partitions, {OFFSETS_TOPIC: self.groups}, self.clock)
+        self.marker_writer = MarkerWriter(self.markers, lambda: self.transactions)
+        self.transactions = Runtime(
+            TRANSACTIONS_TOPIC, lambda: TransactionMachine(TransactionConfig()), self.partitions, self.clock,
+            self.marker_writer,
+        )  # fmt: skip
         self.upkeep = Upkeep(self.partitions, self.settings, cast(Any, None), self.clock)
         self.context = Context(
             node_id=1, image=self.image, settings=self.settings,
-            controller=cast(Any, SimpleNamespace(ensure_offsets_topic=self._ensure_offsets_topic)),
-            partitions=self.partitions, groups=self.groups, upkeep=self.upkeep, worker=cast(Any, FakeWorker()),
+            controller=cast(Any, _Controller(self)), partitions=self.partitions, groups=self.groups,
+            transactions=self.transactions, markers=self.markers, upkeep=self.upkeep, worker=cast(Any, FakeWorker()),
             fetch_sessions=FetchSessions(10, random.Random(1)), now_ms=self.clock,
         )  # fmt: skip
         self.router = Router(self.context, self.turn)
@@ -147,9 +157,6 @@ class Rooms:
 
     def _new_machine(self) -> GroupMachine:
         return GroupMachine(GroupConfig(), lambda prefix: f"{prefix}-{next(self._member_ids)}")
-
-    async def _ensure_offsets_topic(self) -> TopicState:
-        return self.image.topics.get(OFFSETS_TOPIC) or self.create_topic(OFFSETS_TOPIC, 5, internal=True)
 
     # ---- topics
 
@@ -204,12 +211,29 @@ class Rooms:
     async def close(self) -> None:
         await self.router.close()
         await self.upkeep.close()
+        self.marker_writer.close()
+        self.transactions.close()
         self.groups.close()
         for client in self.clients:
             client.connection.close()
             client.close()
         self.turn.flush()
         await asyncio.sleep(0)
+
+
+class _Controller:
+    """As much of one as handlers of groups and transactions need."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+        self._next_id = 1000
+
+    async def ensure_topic(self, name: str) -> TopicState:
+        return self._rooms.image.topics.get(name) or self._rooms.create_topic(name, 5, internal=True)
+
+    async def next_producer_id_block(self) -> range:
+        self._next_id += 1000
+        return range(self._next_id - 1000, self._next_id)
 
 
 # ---- requests

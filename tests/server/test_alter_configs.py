@@ -63,7 +63,7 @@ async def test_settings_of_all_brokers_are_replaced(admin_broker: AdminBroker) -
         (resource(ResourceType.BROKER, "", ("node.id", "9")), ErrorCode.INVALID_REQUEST),
         (resource(ResourceType.BROKER, "2", ("flush", "os")), ErrorCode.INVALID_REQUEST),
         (resource(ResourceType.BROKER_LOGGER, "1", ("root", "DEBUG")), ErrorCode.INVALID_REQUEST),
-        (resource(ResourceType.GROUP, "g", ("x", "1")), ErrorCode.INVALID_REQUEST),
+        (resource(ResourceType.GROUP, "g", ("x", "1")), ErrorCode.INVALID_CONFIG),
         (resource(ResourceType.CLIENT_METRICS, "m", ("x", "1")), ErrorCode.INVALID_REQUEST),
         (resource(0, "x"), ErrorCode.INVALID_REQUEST),
     ],

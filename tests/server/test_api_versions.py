@@ -22,7 +22,17 @@ async def test_every_version_announces_what_is_served(admin_broker: AdminBroker,
     assert announced == {key: tuple(route.advertised) for key, route in HANDLERS.items()}
     assert announced[0][0] == 0, "librdkafka drops compression unless Produce is announced from version 0"
     assert announced[18] == (0, 4)
-    assert (response.supported_features, response.finalized_features) == ([], [])
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_features_are_announced_to_clients_that_can_read_them(admin_broker: AdminBroker, version: int) -> None:
+    response = await ask(admin_broker, version)
+    supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
+    finalized = {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features}
+    # Before version 4, a feature that is supported from 0 makes clients fail (KAFKA-17492).
+    assert supported == ({"group.version": (0, 1), "transaction.version": (0, 2)} if version >= 4 else {})
+    assert finalized == ({"group.version": (1, 1), "transaction.version": (2, 2)} if version >= 3 else {})
+    assert response.finalized_features_epoch == (0 if version >= 3 else -1)
 
 
 @pytest.mark.parametrize("name", ["apache-kafka-java", "librdkafka", "a", "x.y-z"])

@@ -139,7 +139,6 @@ async def test_synonyms_and_documentation_are_left_out_unless_asked_for(admin_br
         (ResourceType.CLIENT_METRICS, "", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
         (ResourceType.BROKER_LOGGER, "1", ErrorCode.NONE),
-        (ResourceType.GROUP, "g", ErrorCode.NONE),
         (ResourceType.CLIENT_METRICS, "m", ErrorCode.NONE),
     ],
 )

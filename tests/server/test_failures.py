@@ -73,7 +73,7 @@ def _empty_within(elements: list[Any]) -> bool:
     inner = [
         getattr(e, n) for e in elements if isinstance(e, Struct) for n, f in e.fields.items() if f.type.name == "array"
     ]
-    return not all(inner)
+    return not all(inner) or any(_empty_within(each) for each in inner)
 
 
 def partitions_of_produce(acks: int) -> produce.ProduceRequest:

@@ -230,8 +230,8 @@ async def test_finding_a_coordinator_makes_the_topic_that_it_needs(tmp_path: Pat
     await rooms.close()
 
 
-@pytest.mark.parametrize("kind", [1, 2, 7, -1])
-async def test_nothing_but_groups_is_coordinated(rooms: Rooms, kind: int) -> None:
+@pytest.mark.parametrize("kind", [2, 7, -1])
+async def test_nothing_but_groups_and_transactions_is_coordinated(rooms: Rooms, kind: int) -> None:
     client, code = rooms.connect(), ErrorCode.INVALID_REQUEST
     response = await client.ask(FindCoordinatorRequest(key="x", key_type=kind), 3)
     assert (response.error_code, response.node_id, response.port) == (code, -1, -1)

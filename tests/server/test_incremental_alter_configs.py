@@ -107,9 +107,9 @@ async def test_validation_alone_changes_nothing(admin_broker: AdminBroker) -> No
             "Unexpected broker id, expected 1, but received 7",
         ),
         (
-            resource(ResourceType.GROUP, "g", ("x", SET, "1")),
+            resource(ResourceType.CLIENT_METRICS, "m", ("x", SET, "1")),
             ErrorCode.INVALID_REQUEST,
-            "This broker does not support configs of type GROUP.",
+            "This broker does not support configs of type CLIENT_METRICS.",
         ),
         (resource(1, "x", ("x", SET, "1")), ErrorCode.INVALID_REQUEST, "Unknown resource type 1"),
     ],

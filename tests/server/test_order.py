@@ -18,7 +18,7 @@ from penstock.protocol.messages.delete_records import (
 )
 from penstock.protocol.messages.fetch import FetchResponse
 from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
+from penstock.protocol.messages.produce import ProduceResponse
 from penstock.transport import connection as connections
 from penstock.transport import turn as turns_of_the_loop
 from tests.fakes import turns, until
@@ -164,14 +164,14 @@ async def test_an_error_under_acks_0_ends_the_connection_and_what_stands_behind_
     assert rooms.partition("t").log.end_offset <= 2
 
 
-async def test_a_request_that_is_refused_whole_under_acks_0_ends_the_connection(rooms: Rooms) -> None:
+async def test_a_transactional_request_that_is_refused_under_acks_0_ends_the_connection(rooms: Rooms) -> None:
     client = rooms.connect()
-    refused = ProduceRequest(transactional_id="x", acks=0, timeout_ms=1, topic_data=[])
-    good = request_frame(produce("t", batch(), acks=0), 9, 3, "client")
-    await client.send_bytes(request_frame(refused, 9, 1, "client") + good)
+    refused = produce("t", batch(producer=(7, 0, 0), transactional=True), acks=0)
+    refused.transactional_id = "nobody's"
+    await client.send_bytes(request_frame(refused, 9, 1, "client"))
     assert await client.is_closed()
     await rooms.idle()
-    assert rooms.partition("t").log.end_offset == 0, "what stands behind it is not carried out"
+    assert rooms.partition("t").log.end_offset == 0
 
 
 # ---- what is no request

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from penstock.protocol.compression import Compression
 from penstock.protocol.record_batch import Record, build_batch, read_batches, read_records
+from penstock.storage.aborted import Marker, build_marker
 from penstock.storage.disk import Disk
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.recovery import Recovery, recover
@@ -64,8 +65,19 @@ def stage(log: Log, batch: bytes, now_ms: int = NOW_MS) -> None:
         if header.producer_id >= 0:
             log.producers.add(
                 header.producer_id, header.producer_epoch, header.base_sequence, header.base_offset,
-                header.last_offset, header.max_timestamp,
+                header.last_offset, header.max_timestamp, header.is_transactional,
             )  # fmt: skip
+
+
+def end_transaction(log: Log, producer_id: int, epoch: int = 0, *, committed: bool, now_ms: int = NOW_MS) -> None:
+    """The marker, staged and written."""
+    marker = Marker(committed, coordinator_epoch=0)
+    batch, offset = build_marker(producer_id, epoch, marker, now_ms), log.next_offset
+    batch[:8] = offset.to_bytes(8, "big")
+    batch[12:16] = (0).to_bytes(4, "big")
+    log.stage(memoryview(batch), len(batch), offset, offset, now_ms, now_ms)
+    log.end_transaction(producer_id, epoch, marker, offset, now_ms)
+    log.write_staged()
 
 
 def append(log: Log, *batches: bytes, now_ms: int = NOW_MS) -> None:

@@ -17,7 +17,17 @@ from penstock.storage.compaction import CompactionResult
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.recovery import recover
 from tests.storage.disks import ForgetfulDisk, HastyDisk, PowerFailure
-from tests.storage.logs import NOW_MS, append, batch_at, describe, new_log, offsets, read_all, seal_all
+from tests.storage.logs import (
+    NOW_MS,
+    append,
+    batch_at,
+    describe,
+    end_transaction,
+    new_log,
+    offsets,
+    read_all,
+    seal_all,
+)
 
 COMPACT = LogSettings(
     segment_bytes=400, index_interval_bytes=100, compact=True, delete=False, min_cleanable_dirty_ratio=0.0,
@@ -162,14 +172,47 @@ def test_the_last_offset_of_what_was_compacted_is_not_lost(tmp_path: Path) -> No
     assert headers(log) == [(0, 0, 1), (2, 2, 1)]
 
 
-def test_batches_of_transactions_are_left_alone_and_hide_nothing(tmp_path: Path) -> None:
+def records_with_keys(log: Log) -> list[tuple[int, bytes | None]]:
+    return [(o, k) for o, k, _ in describe(read_all(log)) if k in (b"a", b"b")]
+
+
+def test_what_was_aborted_goes_and_hides_nothing_older(tmp_path: Path) -> None:
     log = new_log(tmp_path / "t-0", COMPACT)
-    put(log, ("a", "1"))
-    put(log, ("a", "maybe aborted"), ("b", "1"), transactional=True, producer=(9, 0, 0))
-    put(log, ("b", "2"))
-    log.roll(4, NOW_MS)
+    put(log, ("a", "1"), ("b", "1"))
+    put(log, ("a", "aborted"), transactional=True, producer=(9, 0, 0))
+    put(log, ("b", "committed"), transactional=True, producer=(8, 0, 0))
+    end_transaction(log, 9, committed=False)
+    end_transaction(log, 8, committed=True)
+    log.roll(6, NOW_MS)
     compact(log)
-    assert [(o, k) for o, k, _ in describe(read_all(log))] == [(0, b"a"), (1, b"a"), (2, b"b"), (3, b"b")]
+    assert records_with_keys(log) == [(0, b"a"), (3, b"b")]
+    assert headers(log) == [(0, 1, 1), (2, 2, 0), (3, 3, 1), (4, 4, 1), (5, 5, 1)]  # 2 has its producer's last sequence
+    assert [(each.producer_id, each.first_offset) for each in log.aborted_between(0, 6)] == [(9, 2)]
+
+
+def test_a_marker_stays_as_long_as_its_transaction_and_then_its_horizon(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "t-0", COMPACT)
+    put(log, ("a", "1"), transactional=True, producer=(8, 0, 0))
+    end_transaction(log, 8, committed=True)
+    put(log, ("a", "aborted"), transactional=True, producer=(9, 0, 0))
+    end_transaction(log, 9, committed=False)
+    put(log, ("b", "1"))
+    log.producers.expire(NOW_MS + HOUR_MS)
+    log.roll(5, NOW_MS)
+    compact(log)
+    assert [base for base, _, _ in headers(log)] == [0, 1, 3, 4]
+    put(log, ("a", "2"))
+    log.roll(6, NOW_MS)
+    compact(log, NOW_MS + 2000)  # the abort marker has had its time; the commit marker begins its own
+    assert [base for base, _, _ in headers(log)] == [1, 4, 5]
+    assert log.aborted_between(0, 6) == []
+    put(log, ("b", "2"))
+    log.roll(7, NOW_MS)
+    compact(log, NOW_MS + 4000)
+    assert [base for base, _, _ in headers(log)] == [5, 6]
+    again = recover(log.disk, log.directory, COMPACT, NOW_MS).log
+    assert again.producers.first_unstable_offset() is None
+    assert again.aborted_between(0, 7) == []
 
 
 def test_a_batch_that_cannot_be_opened_is_left_alone(tmp_path: Path) -> None:

@@ -71,4 +71,4 @@ def test_a_file_of_any_other_length_is_not_believed() -> None:
     for length in range(len(data)):
         assert index.load(memoryview(data[:length])) is None
     assert index.load(None) is None
-    assert index.read_footer(data[-64:]) == footer()
+    assert index.read_footer(data[-index.FOOTER_SIZE :]) == footer()

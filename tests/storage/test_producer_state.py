@@ -132,16 +132,20 @@ def test_a_damaged_snapshot_is_not_believed(noise: bytes, at: int) -> None:
         assert producer_state.load(damaged) is None
 
 
+def no_marker(batch: Batch) -> None:
+    raise AssertionError("there is none")
+
+
 def test_replaying_what_is_known_changes_nothing() -> None:
     def batches() -> Iterator[Batch]:
         for n in range(8):
             yield Batch(n * 100, 100, 2 * n, 2 * n + 1, 0, 0, 0, 5, n % 2, 0, n // 2 * 2, 2, 0)
 
     producers = Producers()
-    producers.replay(batches(), 0)
+    producers.replay(batches(), 0, no_marker)
     before = producers.dump()
-    producers.replay(batches(), 0)
+    producers.replay(batches(), 0, no_marker)
     assert producers.dump() == before
     later = Producers()
-    later.replay(batches(), 8)
+    later.replay(batches(), 8, no_marker)
     assert [b.base_offset for b in later.entries[0].batches] == [8, 12]

@@ -10,23 +10,25 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import gc
+import itertools
 import logging
 import os
 import random
 import resource
 import signal
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
+from penstock.broker.topic_view import ImageTopics
 from penstock.cluster.controller import Controller
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.model import BrokerState, ClusterImage, Endpoint, TopicState
 from penstock.cluster.settings import BrokerSettings
+from penstock.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.coordinator.runtime import Runtime
 from penstock.replication.commit import Committer
 from penstock.replication.partitions import Partitions
@@ -37,17 +39,18 @@ from penstock.server.router import Router
 from penstock.server.routing import HANDLERS
 from penstock.storage.disk import Disk
 from penstock.storage.worker import Worker
+from penstock.transactions.markers import Markers, MarkerWriter
 from penstock.transport.listener import Listener
 from penstock.transport.memory import MemoryBudget
 from penstock.transport.turn import Turn
 
 if TYPE_CHECKING:
     from penstock.groups.machine import GroupMachine
+    from penstock.transactions.machine import TransactionMachine
 
 log = logging.getLogger("penstock.broker")
 
 LISTENER = "PLAINTEXT"
-OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class StartError(Exception):
@@ -73,12 +76,15 @@ class Broker:
         self._disk = disk or Disk()
         self.host, self.port = "", 0
         self._deleted_topics: list[str] = []
+        self._groups_to_be_told = False
+        self._machines = itertools.count(1)
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         settings, node_id = self.settings, self.settings.get("node.id")
         self._lock = lock_folder(self.data_dir)
         self.image = ClusterImage(cluster_id="", controller_id=node_id)
+        self._topic_view = ImageTopics(self.image)
         self._store = await EmbeddedStore.open(self.data_dir)
         self.controller = Controller(self._store, self.image, settings, node_id, os.urandom)
         await self.controller.load()
@@ -91,12 +97,17 @@ class Broker:
         settings.subscribe(self.partitions.settings_changed)
         self.controller.subscribe(self)
         self.groups = Runtime(OFFSETS_TOPIC, self._new_group_machine, self.partitions, steady_clock())
+        self.markers = Markers(self.partitions, {OFFSETS_TOPIC: self.groups}, now_ms)
+        self._marker_writer = MarkerWriter(self.markers, lambda: self.transactions)
+        self.transactions = Runtime(
+            TRANSACTIONS_TOPIC, self._new_transaction_machine, self.partitions, steady_clock(), self._marker_writer
+        )
         self._upkeep = Upkeep(self.partitions, settings, self._worker, now_ms)
         sessions = FetchSessions(settings.get("max.incremental.fetch.session.cache.slots"), random.Random())
         context = Context(
             node_id=node_id, image=self.image, settings=settings, controller=self.controller,
-            partitions=self.partitions, groups=self.groups, upkeep=self._upkeep, worker=self._worker,
-            fetch_sessions=sessions, now_ms=now_ms,
+            partitions=self.partitions, groups=self.groups, transactions=self.transactions, markers=self.markers,
+            upkeep=self._upkeep, worker=self._worker, fetch_sessions=sessions, now_ms=now_ms,
         )  # fmt: skip
         self._router = Router(context, self._turn)
         self._listener = Listener(
@@ -107,6 +118,8 @@ class Broker:
         )  # fmt: skip
         if topic := self.image.topics.get(OFFSETS_TOPIC):
             self.groups.load_all(len(topic.partitions))
+        if topic := self.image.topics.get(TRANSACTIONS_TOPIC):
+            self.transactions.load_all(len(topic.partitions))
         self._upkeep.start()
         self._loading = asyncio.ensure_future(self._load_the_rest())
         try:
@@ -137,46 +150,58 @@ class Broker:
             await asyncio.sleep(0.002)
             _ = route.handle
         self._new_group_machine()
+        self._new_transaction_machine()
         gc.freeze()  # what lives by now lives to the end: the collector need not look at it
         gc.enable()
 
     def _new_group_machine(self) -> GroupMachine:
-        from penstock.groups.config import GroupConfig
-        from penstock.groups.machine import GroupMachine
+        from penstock.broker.group_machines import new_group_machine
+
+        return new_group_machine(self.settings, self.image, self._topic_view)
+
+    def _new_transaction_machine(self) -> TransactionMachine:
+        from penstock.transactions.config import TransactionConfig
+        from penstock.transactions.machine import TransactionMachine
 
         get = self.settings.get
-        config = GroupConfig(
-            min_session_timeout_ms=get("group.min.session.timeout.ms"),
-            max_session_timeout_ms=get("group.max.session.timeout.ms"),
-            initial_rebalance_delay_ms=get("group.initial.rebalance.delay.ms"),
-            group_max_size=get("group.max.size"),
-            offset_metadata_max_bytes=get("offset.metadata.max.bytes"),
-            append_max_bytes=4 << 20,
-            offsets_retention_ms=get("offsets.retention.minutes") * 60_000,
-            offsets_retention_check_interval_ms=get("offsets.retention.check.interval.ms"),
+        config = TransactionConfig(
+            max_timeout_ms=get("transaction.max.timeout.ms"),
+            id_expiration_ms=get("transactional.id.expiration.ms"),
+            expiration_check_ms=get("transaction.remove.expired.transaction.cleanup.interval.ms"),
         )
-        return GroupMachine(config, lambda prefix: f"{prefix}-{uuid.uuid4()}")
+        return TransactionMachine(config, next(self._machines))
 
     # ---- what the controller tells
 
     def topic_created(self, topic: TopicState) -> None:
         log.info("created topic", extra={"topic": topic.name, "partitions": len(topic.partitions)})
+        self._tell_groups_soon()
 
     def topic_changed(self, before: TopicState, after: TopicState) -> None:
         log.info("changed topic", extra={"topic": after.name, "partitions": len(after.partitions)})
+        if before.partitions != after.partitions:
+            self._tell_groups_soon()
 
     def topic_deleted(self, topic: TopicState) -> None:
         log.info("deleted topic", extra={"topic": topic.name})
-        if not self._deleted_topics:
-            asyncio.get_running_loop().call_soon(self._tell_groups)
         self._deleted_topics.append(topic.name)
+        self._tell_groups_soon()
+
+    def _tell_groups_soon(self) -> None:
+        """Once for all changes of one request."""
+        if not self._groups_to_be_told:
+            self._groups_to_be_told = True
+            asyncio.get_running_loop().call_soon(self._tell_groups)
 
     def _tell_groups(self) -> None:
-        """Offsets that were committed for topics that are gone go too."""
+        """Subscriptions may mean other topics now, and offsets that were committed for topics that are gone go too."""
         from penstock.groups import commands
 
+        self._groups_to_be_told = False
         names, self._deleted_topics = frozenset(self._deleted_topics), []
-        self.groups.broadcast(lambda ticket: commands.TopicsDeleted(ticket, names))
+        if names:
+            self.groups.broadcast(lambda ticket: commands.TopicsDeleted(ticket, names))
+        self.groups.broadcast(commands.TopicsChanged)
 
     async def stop(self) -> None:
         self._listener.stop_accepting()
@@ -184,6 +209,8 @@ class Broker:
         self._turn.flush()
         await self._router.close()
         await self._upkeep.close()
+        self._marker_writer.close()
+        self.transactions.close()
         self.groups.close()
         self._listener.close()
         self._turn.flush()

@@ -23,6 +23,7 @@ COMMANDS = {
     "produce": "send messages to a topic",
     "consume": "read messages from topics",
     "group": "list, describe, reset and delete consumer groups",
+    "txn": "list, describe and abort transactions",
     "bench": "measure throughput and latency",
     "version": "show which version this is",
 }

@@ -12,7 +12,8 @@ from penstock.cli.problem import Problem, usage
 if TYPE_CHECKING:
     from rich.console import Console
 
-PIPE_WIDTH = 10_000  # a table that another program reads is never cut
+PIPE_WIDTH = 10_000  # what another program reads is never cut
+FINE_ROWS_MAX = 500
 
 
 def print_json(document: Any) -> None:
@@ -31,20 +32,41 @@ def console(stderr: bool = False) -> Console:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], right: Iterable[int] = ()) -> None:
     """A column whose cells are all numbers is aligned to the right, and so are those named."""
+    to_the_right = set(right)
+    for position in range(len(columns)):
+        if rows and all(row[position] is None or isinstance(row[position], int | float) for row in rows):
+            to_the_right.add(position)
+    titles = [name.upper() if name.islower() else name for name in columns]
+    cells = [[_cell(value) for value in row] for row in rows]
+    if sys.stdout.isatty() and len(rows) <= FINE_ROWS_MAX:
+        _print_fine(titles, cells, to_the_right)
+    else:
+        _print_plain(titles, cells, to_the_right)
+
+
+def _print_fine(titles: list[str], cells: list[list[str]], to_the_right: set[int]) -> None:
+    """As wide as the terminal."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    out = console()
-    box = SIMPLE_HEAD if out.is_terminal else None
-    table = Table(box=box, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
-    to_the_right = set(right)
-    for position, name in enumerate(columns):
-        numeric = all(row[position] is None or isinstance(row[position], int | float) for row in rows)
-        justify: Literal["left", "right"] = "right" if (numeric and rows) or position in to_the_right else "left"
-        table.add_column(name.upper() if name.islower() else name, justify=justify, overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    out.print(table)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    for position, title in enumerate(titles):
+        justify: Literal["left", "right"] = "right" if position in to_the_right else "left"
+        table.add_column(title, justify=justify, overflow="fold")
+    for row in cells:
+        table.add_row(*row)
+    console().print(table)
+
+
+def _print_plain(titles: list[str], cells: list[list[str]], to_the_right: set[int]) -> None:
+    """As wide as it is: for programs, and for thousands of rows, which would take a second per thousand otherwise."""
+    widths = [max(len(row[position]) for row in [titles, *cells]) for position in range(len(titles))]
+    for row in [titles, *cells]:
+        padded = (
+            f"{cell:>{width}}" if position in to_the_right else f"{cell:<{width}}"
+            for position, (cell, width) in enumerate(zip(row, widths))
+        )
+        print("  ".join(padded).rstrip())
 
 
 def _cell(value: object) -> str:

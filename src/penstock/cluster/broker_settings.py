@@ -13,14 +13,16 @@ from penstock.cluster.setting_types import (
     Setting,
     SettingType,
     Value,
+    assignors,
     at_least,
     between,
     one_of,
+    with_classic,
 )
 from penstock.cluster.topic_settings import DAY_MS, MEBIBYTE, MINUTE_MS, SYNONYMS, TOPIC_SETTINGS
 
 BOOLEAN, STRING, INT, SHORT = SettingType.BOOLEAN, SettingType.STRING, SettingType.INT, SettingType.SHORT
-LONG = SettingType.LONG
+LONG, LIST = SettingType.LONG, SettingType.LIST
 
 BROKER_SETTINGS: dict[str, Setting] = {}
 
@@ -69,6 +71,22 @@ _broker("log.cleaner.backoff.ms", LONG, 15_000, at_least(0),
 _broker("num.recovery.threads.per.data.dir", INT, 2, at_least(1), "How many logs are recovered at once at the start.",
         dynamic=True)
 
+# ---- transactions
+_broker("transaction.state.log.num.partitions", INT, 50, at_least(1),
+        "Partitions of __transaction_state, once it is created.")
+_broker("transaction.state.log.replication.factor", SHORT, 3, at_least(1),
+        "Replicas of __transaction_state; as many as there are brokers if there are fewer.")
+_broker("transaction.state.log.segment.bytes", INT, 100 * MEBIBYTE, at_least(MEBIBYTE),
+        "segment.bytes of __transaction_state.")
+_broker("transaction.max.timeout.ms", INT, 15 * MINUTE_MS, at_least(1),
+        "The longest time that a producer may ask for until its transaction is aborted.")
+_broker("transactional.id.expiration.ms", INT, 7 * 24 * 60 * MINUTE_MS, at_least(1),
+        "A transactional id that was not used for so long is forgotten.")
+_broker("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 60 * MINUTE_MS, at_least(1),
+        "How often transactional ids are checked for their expiration.")
+_broker("transaction.partition.verification.enable", BOOLEAN, True, None,
+        "Whether the coordinator is asked before a batch of an older client begins a transaction in a partition.")
+
 # ---- groups
 _broker("offsets.topic.num.partitions", INT, 50, at_least(1), "Partitions of __consumer_offsets, once it is created.")
 _broker("offsets.topic.replication.factor", SHORT, 3, at_least(1),
@@ -85,12 +103,28 @@ _broker("group.max.session.timeout.ms", INT, 30 * MINUTE_MS, at_least(1), "The l
 _broker("group.initial.rebalance.delay.ms", INT, 0, at_least(0),
         "How long the first rebalance of an empty group waits for more members.")
 _broker("group.max.size", INT, INT_MAX, at_least(1), "The most members a group may have.")
+_broker("group.coordinator.rebalance.protocols", LIST, ("classic", "consumer"), with_classic,
+        "The protocols that groups may use. 'classic' always can be; 'consumer' is that of KIP-848.")
+
+# ---- groups of the consumer protocol
+_broker("group.consumer.session.timeout.ms", INT, 45_000, at_least(1),
+        "A member of a consumer group that was not heard of for this long has left. A group may have its own.")
+_broker("group.consumer.min.session.timeout.ms", INT, 45_000, at_least(1), "The shortest session a group may have.")
+_broker("group.consumer.max.session.timeout.ms", INT, 60_000, at_least(1), "The longest session a group may have.")
+_broker("group.consumer.heartbeat.interval.ms", INT, 5_000, at_least(1),
+        "How often members of consumer groups are told to make themselves heard. A group may have its own.")
+_broker("group.consumer.min.heartbeat.interval.ms", INT, 5_000, at_least(1), "The shortest interval a group may have.")
+_broker("group.consumer.max.heartbeat.interval.ms", INT, 15_000, at_least(1), "The longest interval a group may have.")
+_broker("group.consumer.max.size", INT, INT_MAX, at_least(1), "The most members a consumer group may have.")
+_broker("group.consumer.assignors", LIST, ("uniform", "range"), assignors,
+        "How partitions may be spread over the members of a consumer group; the first is for those who do not ask.")
+_broker("group.consumer.migration.policy", STRING, "bidirectional",
+        one_of("disabled", "upgrade", "downgrade", "bidirectional"),
+        "Which way a group with members may go: 'upgrade' is from the classic protocol to the consumer protocol.")
 
 # ---- producers
 _broker("producer.id.expiration.ms", INT, DAY_MS, at_least(1),
         "How long a partition remembers an idempotent producer that has gone quiet.", dynamic=True)
-_broker("transactional.id.expiration.ms", INT, 7 * DAY_MS, at_least(1),
-        "How long a transactional id is remembered after its last use.")
 
 # ---- defaults of topics
 _broker("log.retention.minutes", INT, None, None, "retention.ms of topics in minutes; log.retention.ms goes before it.")

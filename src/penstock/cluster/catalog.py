@@ -27,9 +27,11 @@ from penstock.cluster.model import ClusterImage, TopicState
 from penstock.cluster.nodes import (
     BROKER_CONFIGS,
     FOLDERS,
+    GROUP_CONFIGS,
     TOPICS,
     BrokerConfigNode,
     ClusterNode,
+    GroupConfigNode,
     ProducerIdsNode,
     TopicNode,
     save,
@@ -59,6 +61,7 @@ class Catalog:
         self._node_id = node_id
         self._versions: dict[str, int] = {}  # of topic nodes
         self._broker_configs: dict[int | None, BrokerConfigNode] = {}
+        self._group_configs: dict[str, GroupConfigNode] = {}
         self._listeners: list[TopicListener] = []
 
     def subscribe(self, listener: TopicListener) -> None:
@@ -72,12 +75,14 @@ class Catalog:
         self._image.cluster_id = ClusterNode.decode(await self._store.get(ClusterNode.path)).cluster_id
         self._image.controller_id = self._node_id
         await self._read_broker_configs()
+        await self._read_group_configs()
         await self._read_topics(tell=False)
 
     async def reread(self) -> None:
         """Finds out what the store holds after a write whose outcome is not known."""
         try:
             await self._read_broker_configs()
+            await self._read_group_configs()
             await self._read_topics(tell=True)
         except CoordinationError as error:
             raise unreadable(error) from error
@@ -112,6 +117,12 @@ class Catalog:
             if (content := stored.get(BrokerConfigNode.name_of(node_id)))
         }
         self._apply_broker_configs()
+
+    async def _read_group_configs(self) -> None:
+        stored = await self._store.children_with_data(GROUP_CONFIGS)
+        nodes = [GroupConfigNode.decode(name, content) for name, content in stored.items()]
+        self._group_configs = {node.group_id: node for node in nodes}
+        self._image.group_configs = {node.group_id: node.config for node in nodes}
 
     async def _read_topics(self, *, tell: bool) -> None:
         stored = await self._store.children_with_data(TOPICS)
@@ -160,6 +171,20 @@ class Catalog:
 
     def broker_config(self, node_id: int | None) -> BrokerConfigNode:
         return self._broker_configs.get(node_id) or BrokerConfigNode(node_id, {})
+
+    async def write_group_config(self, group_id: str, config: dict[str, str]) -> None:
+        """A config without settings is none."""
+        node = GroupConfigNode(group_id, config, self.group_config(group_id).version)
+        (result,) = await self.write([save(node) if config else node.remove()])
+        if config:
+            version = result if isinstance(result, int) else 0
+            self._group_configs[group_id] = GroupConfigNode(group_id, config, version)
+            self._image.group_configs[group_id] = config
+        else:
+            del self._group_configs[group_id], self._image.group_configs[group_id]
+
+    def group_config(self, group_id: str) -> GroupConfigNode:
+        return self._group_configs.get(group_id) or GroupConfigNode(group_id, {})
 
     # ---- telling
 

@@ -17,8 +17,14 @@ from penstock.cluster.coordination import Coordination
 from penstock.cluster.identity import RandomBytes, new_uuid
 from penstock.cluster.model import ClusterImage, TopicState
 from penstock.cluster.nodes import ProducerIdsNode, save
-from penstock.cluster.settings import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerSettings, SettingError
-from penstock.cluster.topic_names import OFFSETS_TOPIC
+from penstock.cluster.settings import (
+    BROKER_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    BrokerSettings,
+    SettingError,
+)
+from penstock.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.cluster.topic_plans import (
     DEFAULT,
     Assignment,
@@ -37,6 +43,10 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 T = TypeVar("T")
 Outcome = TopicState | ApiError
+
+
+# Where the settings of a coordinator's topic are.
+_COORDINATORS = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
 
 
 class Controller:
@@ -91,11 +101,11 @@ class Controller:
         """Those that do not exist yet are created as the broker's settings say."""
         return await self._exclusively(lambda: self._auto_create_topics(names))
 
-    async def ensure_offsets_topic(self) -> TopicState:
-        """`__consumer_offsets`, created if nobody has needed it before."""
-        if existing := self._image.topics.get(OFFSETS_TOPIC):
+    async def ensure_topic(self, name: str) -> TopicState:
+        """A coordinator's topic, created if nobody has needed it before."""
+        if existing := self._image.topics.get(name):
             return existing
-        (outcome,) = await self.auto_create_topics([OFFSETS_TOPIC])
+        (outcome,) = await self.auto_create_topics([name])
         return _or_raise(outcome)
 
     async def delete_topic(self, name: str) -> None:
@@ -124,7 +134,7 @@ class Controller:
 
         return await self._exclusively(lambda: self._change_topic(name, plan, validate_only))
 
-    # ---- brokers and producers
+    # ---- brokers, groups and producers
 
     async def alter_broker_config(
         self, node_id: int | None, changes: Changes, *, replace: bool = False, validate_only: bool = False
@@ -132,6 +142,12 @@ class Controller:
         """`node_id` None changes the settings of every broker."""
         assert node_id in (None, self._node_id), "a broker's own settings are changed by that broker"
         await self._exclusively(lambda: self._alter_broker_config(node_id, changes, replace, validate_only))
+
+    async def alter_group_config(
+        self, group_id: str, changes: Changes, *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """The group need not exist: it finds its settings when it comes."""
+        await self._exclusively(lambda: self._alter_group_config(group_id, changes, replace, validate_only))
 
     async def next_producer_id_block(self) -> range:
         """Ids that nobody has had and nobody else will get, even if this process dies now."""
@@ -191,11 +207,12 @@ class Controller:
         return [created[name] if name in created else self._image.topics[name] for name in names]
 
     def _automatic(self, name: str) -> NewTopic:
-        if name != OFFSETS_TOPIC:
+        prefix = _COORDINATORS.get(name)
+        if prefix is None:
             return NewTopic(name)
-        partitions = self._settings.get("offsets.topic.num.partitions")
-        replicas = min(self._settings.get("offsets.topic.replication.factor"), len(self._image.brokers))
-        segment_bytes = str(self._settings.get("offsets.topic.segment.bytes"))
+        partitions = self._settings.get(f"{prefix}.num.partitions")
+        replicas = min(self._settings.get(f"{prefix}.replication.factor"), len(self._image.brokers))
+        segment_bytes = str(self._settings.get(f"{prefix}.segment.bytes"))
         config = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": segment_bytes}
         return NewTopic(name, partitions, replicas, (), config)
 
@@ -238,6 +255,16 @@ class Controller:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
         if config != current and not validate_only:
             await self._catalog.write_broker_config(node_id, config)
+
+    async def _alter_group_config(self, group_id: str, changes: Changes, replace: bool, validate_only: bool) -> None:
+        current = self._catalog.group_config(group_id).config
+        config = apply_changes(current, changes, GROUP_SETTINGS, replace=replace)
+        try:
+            self._settings.check_group_config(config)
+        except SettingError as error:
+            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        if config != current and not validate_only:
+            await self._catalog.write_group_config(group_id, config)
 
     async def _next_producer_id_block(self) -> range:
         node = ProducerIdsNode.decode(await self._catalog.read(ProducerIdsNode.path))

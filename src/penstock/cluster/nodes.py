@@ -3,6 +3,7 @@
 /cluster                   which cluster this is
 /producer-ids              the first producer id that was not handed out
 /config/brokers/<id>       settings changed at runtime on one broker; `default` holds those of all brokers
+/config/groups/<name>      settings of a consumer group; no node where it has none of its own
 /topics/<name>             a topic: its id, its config, and each partition's leader, epoch and replicas
 """
 
@@ -22,8 +23,9 @@ FORMAT = 1
 UNWRITTEN = -1  # the version of a node that was never stored
 
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
 TOPICS = "/topics"
-FOLDERS = ("/config", BROKER_CONFIGS, TOPICS)
+FOLDERS = ("/config", BROKER_CONFIGS, GROUP_CONFIGS, TOPICS)
 
 
 class StoredNode(Protocol):
@@ -104,6 +106,36 @@ class BrokerConfigNode:
     @classmethod
     def decode(cls, node_id: int | None, stored: Versioned) -> BrokerConfigNode:
         return cls(node_id, _from_json(cls.name_of(node_id), stored.data)["config"], stored.version)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfigNode:
+    group_id: str
+    config: Mapping[str, str]
+    version: int = UNWRITTEN
+
+    @property
+    def path(self) -> str:
+        return f"{GROUP_CONFIGS}/{self.name_of(self.group_id)}"
+
+    @staticmethod
+    def name_of(group_id: str) -> str:
+        """A group may be called anything; slashes and names of dots alone would be no node."""
+        from urllib.parse import quote
+
+        return quote(group_id, safe="").replace(".", "%2E")
+
+    def encode(self) -> bytes:
+        return _to_json(config=dict(self.config))
+
+    def remove(self) -> Delete:
+        return Delete(self.path, self.version)
+
+    @classmethod
+    def decode(cls, name: str, stored: Versioned) -> GroupConfigNode:
+        from urllib.parse import unquote
+
+        return cls(unquote(name), _from_json(name, stored.data)["config"], stored.version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,19 @@ def subset_of(*choices: str) -> Check:
     return check
 
 
+def assignors(name: str, value: Value) -> None:
+    subset_of("uniform", "range")(name, value)
+    if not value:
+        raise invalid(name, value, "there must be one")
+
+
+def with_classic(name: str, value: Value) -> None:
+    subset_of("classic", "consumer")(name, value)
+    assert isinstance(value, tuple)
+    if "classic" not in value:
+        raise SettingError("Disabling the 'classic' protocol is not supported.")
+
+
 def gzip_level(name: str, value: Value) -> None:
     if not (isinstance(value, int) and (1 <= value <= 9 or value == -1)):
         raise invalid(name, value, "Value must be between 1 and 9 or equal to -1")

@@ -1,8 +1,8 @@
 """The settings in force: what the broker was started with, what was changed since, and what each topic makes of it.
 
 A broker setting is looked up at four levels, as in Kafka: set on this broker at runtime, set on the whole cluster at
-runtime, given at the start, default. A topic setting is the topic's own or else the broker's. `BrokerSettings` holds
-the levels; what is derived from them is cached until a level changes.
+runtime, given at the start, default. A topic setting is the topic's own or else the broker's, and so is a group's.
+`BrokerSettings` holds the levels; what is derived from them is cached until a level changes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from penstock.cluster import group_settings
 from penstock.cluster.broker_settings import ALTERNATIVES, BROKER_SETTINGS
+from penstock.cluster.group_settings import GROUP_SETTINGS
 from penstock.cluster.setting_types import Setting, SettingError, SettingType, Value
 from penstock.cluster.topic_settings import SYNONYMS, TOPIC_SETTINGS, parse_topic_config
 
 __all__ = [
     "BROKER_SETTINGS",
+    "GROUP_SETTINGS",
     "TOPIC_SETTINGS",
     "BrokerSettings",
     "ConfigSource",
@@ -41,6 +44,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
 
 
 class Origin(NamedTuple):
@@ -145,6 +149,7 @@ class BrokerSettings:
         self._topic_defaults = {name: self._topic_default(name) for name in TOPIC_SETTINGS}
         self._effective = {}
         _check_lags(self._topic_defaults)
+        group_settings.check_limits(self._values)
 
     def _topic_default(self, name: str) -> Value:
         setting = TOPIC_SETTINGS[name]
@@ -165,6 +170,19 @@ class BrokerSettings:
                 self._effective.clear()
             known = self._effective[key] = MappingProxyType(_merge(self._topic_defaults, topic_config))
         return known
+
+    def check_group_config(self, group_config: Mapping[str, str]) -> None:
+        """Raises SettingError unless a group may have these settings."""
+        group_settings.check_group_config(group_config, self._values)
+
+    def effective_group(self, group_config: Mapping[str, str]) -> dict[str, int]:
+        """Every group setting with the value in force for a group of this config."""
+        return group_settings.effective_group_settings(group_config, self._values)
+
+    def group_origins(self, name: str, group_config: Mapping[str, str]) -> list[Origin]:
+        """As in Kafka, always one: that the default is the broker's is not shown."""
+        source = ConfigSource.GROUP_CONFIG if name in group_config else ConfigSource.DEFAULT_CONFIG
+        return [Origin(name, str(self.effective_group(group_config)[name]), source)]
 
 
 def _merge(defaults: Mapping[str, Value], topic_config: Mapping[str, str]) -> dict[str, Value]:

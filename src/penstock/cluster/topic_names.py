@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from penstock.protocol.errors import ApiError, ErrorCode
 
 OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # Kafka's own log of metadata: never a topic
 NAME_LENGTH_MAX = 249
 

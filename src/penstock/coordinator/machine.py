@@ -5,21 +5,33 @@ A machine is pure: no clock, no disk, no socket. The engine calls
     decide(command, now_ms)   a request arrived        -> Outcome
     tick(now_ms)              a deadline has passed    -> Outcome
     apply(record)             the record is in the log (written just now, or read again after a restart)
+    loaded(now_ms)            all of the log was applied -> Outcome
     next_deadline_ms()        when to call tick next, None for never
 
-and, for an Outcome, in this order: appends `records` as one batch, applies each of them, waits until they (and all
-that was appended before) are committed, then sends `replies`. A reply may answer an earlier command: a ticket is what
-the engine gave with the command. If the append fails, the engine throws the machine away, answers its open tickets
-with COORDINATOR_NOT_AVAILABLE and loads a new machine from the log, so `decide` may change what is not durable (who
-waits for whom) at once, while what is durable changes in `apply` alone.
+and, for an Outcome, in this order: appends `records` as one batch, applies each of them, decides the commands `again`
+that had to wait for them, waits until the records (and all that was appended before) are committed, then sends
+`replies` and hands `effects` to whoever runs the machine. A reply may answer an earlier command: a ticket is what the
+engine gave with the command. If the append fails, the engine throws
+the machine away, answers its open tickets with COORDINATOR_NOT_AVAILABLE and loads a new machine from the log, so
+`decide` may change what is not durable (who waits for whom) at once, while what is durable changes in `apply` alone.
+
+Records of an outcome that has a `producer` are part of that producer's transaction. They go through
+`apply_in_transaction` instead, and count when `end_transaction` says that it was committed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NewType, Protocol
+from typing import Any, NamedTuple, NewType, Protocol
 
 Ticket = NewType("Ticket", int)
+
+
+class ProducerStamp(NamedTuple):
+    """Whose transaction a batch is part of."""
+
+    producer_id: int
+    producer_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,9 @@ class LogRecord:
 class Outcome:
     records: list[LogRecord] = field(default_factory=list)
     replies: list[tuple[Ticket, Any]] = field(default_factory=list)
+    producer: ProducerStamp | None = None
+    effects: list[Any] = field(default_factory=list)
+    again: list[Any] = field(default_factory=list)
 
 
 class Machine(Protocol):
@@ -43,7 +58,13 @@ class Machine(Protocol):
 
     def apply(self, record: LogRecord, now_ms: int) -> None: ...
 
-    def loaded(self, now_ms: int) -> None:
+    def apply_in_transaction(self, record: LogRecord, producer: ProducerStamp, now_ms: int) -> None:
+        """The record is in the log, and its transaction is open."""
+
+    def end_transaction(self, producer_id: int, committed: bool, now_ms: int) -> None:
+        """The marker is in the log: what this producer's transaction holds here counts now, or never will."""
+
+    def loaded(self, now_ms: int) -> Outcome:
         """All of the log was applied: timers of what was found may start."""
 
     def next_deadline_ms(self) -> int | None: ...

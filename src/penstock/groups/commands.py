@@ -8,8 +8,10 @@ the server has translated topic ids. `version` is there where the answer depends
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.coordinator.machine import Ticket
+from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest
 from penstock.protocol.messages.leave_group import LeaveGroupRequest
@@ -57,6 +59,17 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerHeartbeat:
+    """Answered with a ConsumerGroupHeartbeatResponse (KIP-848)."""
+
+    ticket: Ticket
+    request: ConsumerGroupHeartbeatRequest
+    version: int
+    client_id: str
+    client_host: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommitOffsets:
     """Answered with an OffsetCommitResponse."""
 
@@ -69,13 +82,39 @@ class CommitOffsets:
 class FetchOffsets:
     """One group's part of an OffsetFetch, in the shape of version 8. Answered with an OffsetFetchResponseGroup.
 
-    Every answer of a machine waits for what was appended before it, which is all that `require_stable` asks while no
-    offsets are committed in transactions (KIP-447).
+    `require_stable` is for readers that must not begin behind a transaction that is still open (KIP-447).
     """
 
     ticket: Ticket
     request: OffsetFetchRequestGroup
     require_stable: bool = False
+
+
+class TransactionalOffset(NamedTuple):
+    """What one partition of a TxnOffsetCommit holds."""
+
+    partition: int
+    offset: int
+    leader_epoch: int  # -1 where the consumer did not know it
+    metadata: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTransactionalOffsets:
+    """Offsets that count when the producer's transaction is committed (KIP-98, KIP-447).
+
+    Answered with a list of (topic, [(partition, ErrorCode)]), in the order of `topics`. Who is no member says so with
+    an empty member id and a generation of -1.
+    """
+
+    ticket: Ticket
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_id_or_member_epoch: int
+    producer_id: int
+    producer_epoch: int
+    topics: list[tuple[str, list[TransactionalOffset]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +132,14 @@ class DescribeGroups:
     ticket: Ticket
     group_ids: tuple[str, ...]
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConsumerGroups:
+    """Answered with a list of DescribedGroup of ConsumerGroupDescribe, in the order of `group_ids`."""
+
+    ticket: Ticket
+    group_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +166,27 @@ class TopicsDeleted:
     topics: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsChanged:
+    """A topic came, went or got more partitions: subscriptions may mean something else now. Answered with None."""
+
+    ticket: Ticket
+
+
 Command = (
     Join
     | Sync
     | Heartbeat
     | Leave
+    | ConsumerHeartbeat
     | CommitOffsets
     | FetchOffsets
+    | CommitTransactionalOffsets
     | DeleteOffsets
     | DescribeGroups
+    | DescribeConsumerGroups
     | ListGroups
     | DeleteGroups
     | TopicsDeleted
+    | TopicsChanged
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from penstock.groups.commands import DescribeGroups, ListGroups
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.group import Group
+from penstock.groups.kinds import AnyGroup
 from penstock.groups.states import State
 from penstock.groups.turn import Turn
 from penstock.protocol.errors import ErrorCode
@@ -11,17 +13,20 @@ from penstock.protocol.messages.describe_groups import DescribedGroup, Described
 from penstock.protocol.messages.list_groups import ListedGroup
 
 GROUP_ID_NOT_FOUND_VERSION = 6
-GROUP_TYPE = "classic"
+CLASSIC_TYPE = "classic"
+CONSUMER_TYPE = "consumer"
 
 
 def describe_groups(turn: Turn, command: DescribeGroups) -> None:
-    turn.reply(
-        command.ticket,
-        [
-            _described(turn.groups[group_id]) if group_id in turn.groups else _not_found(group_id, command.version)
-            for group_id in command.group_ids
-        ],
-    )
+    turn.reply(command.ticket, [_describe(turn, group_id, command.version) for group_id in command.group_ids])
+
+
+def _describe(turn: Turn, group_id: str, version: int) -> DescribedGroup:
+    """Consumer groups have a request of their own (KIP-848)."""
+    group = turn.groups.get(group_id)
+    if isinstance(group, Group):
+        return _described(group)
+    return _not_found(group_id, "not found" if group is None else "is not a classic group", version)
 
 
 def _described(group: Group) -> DescribedGroup:
@@ -46,12 +51,12 @@ def _described(group: Group) -> DescribedGroup:
     )
 
 
-def _not_found(group_id: str, version: int) -> DescribedGroup:
+def _not_found(group_id: str, why: str, version: int) -> DescribedGroup:
     """A group that does not exist was said to be Dead, and nothing more, until version 6 (KIP-1043)."""
     described = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
     if version >= GROUP_ID_NOT_FOUND_VERSION:
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-        described.error_message = f"Group {group_id} not found."
+        described.error_message = f"Group {group_id} {why}."
     return described
 
 
@@ -64,9 +69,13 @@ def list_groups(turn: Turn, command: ListGroups) -> None:
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
             group_state=group.state.value,
-            group_type=GROUP_TYPE,
+            group_type=_type(group),
         )
         for group in turn.groups.values()
-        if not states or group.state.value.lower() in states
+        if (not types or _type(group) in types) and (not states or group.state.value.lower() in states)
     ]
-    turn.reply(command.ticket, listed if not types or GROUP_TYPE in types else [])
+    turn.reply(command.ticket, listed)
+
+
+def _type(group: AnyGroup) -> str:
+    return CONSUMER_TYPE if isinstance(group, ConsumerGroup) else CLASSIC_TYPE

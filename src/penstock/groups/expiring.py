@@ -6,10 +6,11 @@ Both are done in steps, each small enough for one append and short enough to kee
 from __future__ import annotations
 
 from penstock.groups.commands import TopicsDeleted
-from penstock.groups.group import Group
+from penstock.groups.deleting import append_group_tombstones
+from penstock.groups.kinds import AnyGroup
 from penstock.groups.offsets import is_expired
+from penstock.groups.pending import Place
 from penstock.groups.records import offset_record
-from penstock.groups.states import State
 from penstock.groups.timers import Kind, Timer
 from penstock.groups.turn import Turn
 
@@ -38,18 +39,19 @@ class Expiry:
             self.schedule(turn)
 
 
-def _expire_group(turn: Turn, group: Group) -> bool:
-    """False if there was no room for all its tombstones."""
-    some_are_left = False
+def _expire_group(turn: Turn, group: AnyGroup) -> bool:
+    """False if there was no room for all its tombstones. An open transaction keeps what it is about to overwrite."""
+    some_are_left = turn.pending.has_group(group.group_id)
     for topic, partitions in turn.offsets.of_group(group.group_id).items():
         for partition, offset in partitions.items():
-            if not is_expired(group, topic, offset, turn.now_ms, turn.config.offsets_retention_ms):
+            is_over = is_expired(group, topic, offset, turn.now_ms, turn.config.offsets_retention_ms)
+            if not is_over or turn.pending.has(Place(group.group_id, topic, partition)):
                 some_are_left = True
             elif not turn.append(offset_record(group.group_id, topic, partition, None)):
                 return False
-    if some_are_left or group.state is not State.EMPTY or group.pending:
+    if some_are_left or not group.is_abandoned:
         return True
-    return turn.append_group(group, None)
+    return append_group_tombstones(turn, group)
 
 
 class DeletedTopics:
@@ -80,4 +82,8 @@ class DeletedTopics:
                     is_old = offset.commit_timestamp_ms <= self._deleted_ms[topic]
                     if is_old and not turn.append(offset_record(group_id, topic, partition, None)):
                         return False
+        for place, committed_ms in turn.pending.of_topics(frozenset(self._deleted_ms)):
+            is_old = committed_ms <= self._deleted_ms[place.topic]
+            if is_old and not turn.append(offset_record(*place, None)):
+                return False
         return True

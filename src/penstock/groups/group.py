@@ -34,6 +34,7 @@ class Group:
         "group_id",
         "has_unapplied_record",
         "initial_delay",
+        "is_downgraded",
         "join_timer",
         "leader_id",
         "members",
@@ -66,6 +67,7 @@ class Group:
         self.awaiting_join_count = 0
         self.support_counts: dict[str, int] = {}
 
+        self.is_downgraded = False  # it was a consumer group, and its members must share their partitions out anew
         self.initial_delay: InitialDelay | None = None
         self.new_member_added = False
         self.join_timer = Timer(Kind.JOIN, group_id)
@@ -74,6 +76,15 @@ class Group:
         self.has_unapplied_record = False
 
     # ---- what the group is
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Nobody is a member, or is about to be."""
+        return self.state is State.EMPTY and not self.pending
 
     @property
     def can_rebalance(self) -> bool:
@@ -296,6 +307,7 @@ class Group:
             )
             group.add(member, value.protocol_type)
         group.state = State.STABLE if group.members else State.EMPTY
+        group.is_downgraded = bool(group.members) and value.leader is None
         group._adopt(value)
         return group
 

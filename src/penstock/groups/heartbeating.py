@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from penstock.groups.commands import Heartbeat
+from penstock.groups.consumer.classic_members import heartbeat_as_classic
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.states import State
 from penstock.groups.turn import Turn
 from penstock.protocol.errors import ErrorCode
-from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.messages.heartbeat import HeartbeatResponse
 
 
 def heartbeat(turn: Turn, command: Heartbeat) -> None:
-    turn.reply(command.ticket, HeartbeatResponse(error_code=_heartbeat(turn, command.request)))
+    turn.reply(command.ticket, HeartbeatResponse(error_code=_heartbeat(turn, command)))
 
 
-def _heartbeat(turn: Turn, request: HeartbeatRequest) -> ErrorCode:
+def _heartbeat(turn: Turn, command: Heartbeat) -> ErrorCode:
+    request = command.request
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     group = turn.groups.get(request.group_id)
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
+    if isinstance(group, ConsumerGroup):
+        return heartbeat_as_classic(turn, command, group)
     if error := group.member_error(request.member_id, request.group_instance_id):
         return error
     if request.generation_id != group.generation_id:

@@ -8,6 +8,10 @@ a known member          joins the rebalance, starts one if it has changed, or is
 from __future__ import annotations
 
 from penstock.groups.commands import Join
+from penstock.groups.config import is_too_long
+from penstock.groups.consumer.classic_members import join_as_classic
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.migrating import empty_group_records
 from penstock.groups.group import Group
 from penstock.groups.member import Member, ParkedJoin
 from penstock.groups.rebalancing import (
@@ -32,11 +36,15 @@ SKIP_ASSIGNMENT_VERSION = 9
 def join(turn: Turn, command: Join) -> None:
     request = command.request
     config = turn.config
-    if not request.group_id:
+    if not request.group_id or is_too_long(request.group_id):
         _refuse(turn, command, ErrorCode.INVALID_GROUP_ID)
     elif not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
         _refuse(turn, command, ErrorCode.INVALID_SESSION_TIMEOUT)
-    elif (group := turn.groups.get(request.group_id)) is not None:
+    elif _has_too_much_to_say(turn, command):
+        _refuse(turn, command, ErrorCode.INVALID_REQUEST)
+    elif isinstance(group := turn.groups.get(request.group_id), ConsumerGroup):
+        _join_consumer_group(turn, command, group)
+    elif group is not None:
         _join_group(turn, command, group)
     elif request.member_id:
         _refuse(turn, command, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -44,11 +52,31 @@ def join(turn: Turn, command: Join) -> None:
         _join_group(turn, command, Group(request.group_id))
 
 
+def _has_too_much_to_say(turn: Turn, command: Join) -> bool:
+    request = command.request
+    names = (protocol.name for protocol in request.protocols)
+    if is_too_long(request.member_id, request.group_instance_id, request.protocol_type, *names):
+        return True
+    return sum(len(protocol.metadata) for protocol in request.protocols) > turn.config.member_metadata_max_bytes
+
+
+def _join_consumer_group(turn: Turn, command: Join, group: ConsumerGroup) -> None:
+    """An empty one becomes a classic group again; in any other, classic members are welcome (KIP-848)."""
+    if not group.is_empty:
+        join_as_classic(turn, command, group)
+    elif command.request.member_id:
+        _refuse(turn, command, ErrorCode.UNKNOWN_MEMBER_ID)
+    elif not turn.append(*empty_group_records(group)):
+        _refuse(turn, command, ErrorCode.UNKNOWN_SERVER_ERROR)
+    else:
+        turn.timers.cancel(group.assignment_timer)
+        classic = turn.groups[group.group_id] = Group(group.group_id)
+        _join_group(turn, command, classic)
+
+
 def _join_group(turn: Turn, command: Join, group: Group) -> None:
     request = command.request
-    if sum(len(protocol.metadata) for protocol in request.protocols) > turn.config.member_metadata_max_bytes:
-        _refuse(turn, command, ErrorCode.INVALID_REQUEST)
-    elif not _has_room(turn, command, group):
+    if not _has_room(turn, command, group):
         _turn_away(turn, command, group)
     elif not group.supports(request.protocol_type, (protocol.name for protocol in request.protocols)):
         _refuse(turn, command, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

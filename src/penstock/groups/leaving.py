@@ -6,6 +6,8 @@ Since version 3 one request removes many, and an administrator may name a static
 from __future__ import annotations
 
 from penstock.groups.commands import Leave
+from penstock.groups.consumer.classic_members import leave_consumer_group
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.group import Group
 from penstock.groups.rebalancing import drop_member, drop_pending, rebalance_or_complete_join
 from penstock.groups.states import State
@@ -25,6 +27,9 @@ def leave(turn: Turn, command: Leave) -> None:
     if command.version < MANY_MEMBERS_VERSION:
         leaving = [MemberIdentity(member_id=request.member_id)]
     group = turn.groups.get(request.group_id)
+    if isinstance(group, ConsumerGroup):
+        turn.reply(command.ticket, _response(command.version, leaving, leave_consumer_group(turn, group, leaving)))
+        return
     errors = [ErrorCode.UNKNOWN_MEMBER_ID if group is None else _leave(turn, group, who) for who in leaving]
     turn.reply(command.ticket, _response(command.version, leaving, errors))
     if group is not None and ErrorCode.NONE in errors and group.state is not State.EMPTY:

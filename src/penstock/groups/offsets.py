@@ -1,10 +1,10 @@
 """The offsets that groups have committed, and when they expire.
 
 An offset is kept while somebody may need it. Retention runs (KIP-211)
-- for a group that is Empty: from when it became so;
+- for a classic group that is Empty: from when it became so;
 - for a simple group, which has no members to become empty of: from each offset's own commit;
-- for a group of consumers at work: from each offset's own commit too, but only for topics that nobody in it is
-  subscribed to any more;
+- for a classic group of consumers at work, and for a consumer group (KIP-848): from each offset's own commit too, but
+  only for topics that nobody in it is subscribed to any more;
 - for any other group, not at all: its members may be about to need any of them.
 An offset that was committed with a retention of its own (OffsetCommit 2 to 4) expires at that time instead.
 """
@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.groups.group import Group
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.kinds import AnyGroup
 from penstock.groups.states import State
 from penstock.protocol.schema import ZERO_UUID
 
@@ -67,7 +68,7 @@ class Offsets:
                 del self._by_group[group_id]
 
 
-def is_expired(group: Group, topic: str, offset: OffsetAndMetadata, now_ms: int, retention_ms: int) -> bool:
+def is_expired(group: AnyGroup, topic: str, offset: OffsetAndMetadata, now_ms: int, retention_ms: int) -> bool:
     start_ms = _retention_start_ms(group, offset)
     if start_ms is None or group.is_subscribed_to(topic):
         return False
@@ -76,7 +77,9 @@ def is_expired(group: Group, topic: str, offset: OffsetAndMetadata, now_ms: int,
     return now_ms - start_ms >= retention_ms
 
 
-def _retention_start_ms(group: Group, offset: OffsetAndMetadata) -> int | None:
+def _retention_start_ms(group: AnyGroup, offset: OffsetAndMetadata) -> int | None:
+    if isinstance(group, ConsumerGroup):
+        return offset.commit_timestamp_ms
     if group.protocol_type is None:
         return offset.commit_timestamp_ms
     if group.state is State.EMPTY:

@@ -148,3 +148,9 @@ def session_ended(turn: Turn, group: Group, member_id: str) -> None:
         prepare_rebalance(turn, group)
     elif group.has_all_joined:
         complete_join(turn, group)
+
+
+def rebalance_downgraded(turn: Turn, group: Group) -> None:
+    """A group that was a consumer group until now: its members hold what they held, and share it out anew."""
+    if group.state is State.STABLE:
+        prepare_rebalance(turn, group)

@@ -3,10 +3,11 @@
 Key and value are each an int16 version and a body; the version of a key is also its type:
 
     key    1  group, topic, partition   ->  value 4 (1 with an expire timestamp)   a committed offset
-    key    2  group                     ->  value 3                                a group: generation and members
+    key    2  group                     ->  value 3                                a classic group and its members
 
-Key 0 is how committed offsets were keyed before 0.8.3, and is read as key 1. Other keys belong to kinds of groups
-that are not ours, or to the future; they are skipped, so that such a log can still be read (KIP-915).
+Key 0 is how committed offsets were keyed before 0.8.3, and is read as key 1. `consumer.records` has those of consumer
+groups. Other keys belong to kinds of groups that are not ours, or to the future; they are skipped, so that such a log
+can still be read (KIP-915).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import struct
 from dataclasses import dataclass
 
 from penstock.coordinator.machine import LogRecord
+from penstock.groups.consumer.records import ConsumerStored, read_consumer_record
 from penstock.groups.offsets import NO_EXPIRE_TIMESTAMP, OffsetAndMetadata
 from penstock.protocol.codec import DecodeError, decode, decode_versioned, encode_versioned
 from penstock.protocol.messages.group_records import (
@@ -73,7 +75,7 @@ def offset_record(group_id: str, topic: str, partition: int, offset: OffsetAndMe
     )
 
 
-def read_record(record: LogRecord) -> OffsetCommitted | GroupStored | None:
+def read_record(record: LogRecord) -> OffsetCommitted | GroupStored | ConsumerStored | None:
     """None for a record of a type that is not known here."""
     if len(record.key) < _VERSION.size:
         raise DecodeError("the key of a group record has no version")
@@ -86,7 +88,7 @@ def read_record(record: LogRecord) -> OffsetCommitted | GroupStored | None:
         group_id = decode(GroupMetadataKey, record.key, version, _VERSION.size).group
         value = None if record.value is None else decode_versioned(GroupMetadataValue, record.value)
         return GroupStored(group_id, value)
-    return None
+    return read_consumer_record(version, record)
 
 
 def _offset(value: OffsetCommitValue) -> OffsetAndMetadata:

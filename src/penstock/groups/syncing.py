@@ -6,6 +6,8 @@ The assignment is stored before anyone is told of it: the replies of the turn wa
 from __future__ import annotations
 
 from penstock.groups.commands import Sync
+from penstock.groups.consumer.classic_members import sync_as_classic
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.group import Group
 from penstock.groups.member import Member
 from penstock.groups.rebalancing import answer_syncs, prepare_rebalance
@@ -24,6 +26,9 @@ def sync(turn: Turn, command: Sync) -> None:
     group = turn.groups.get(request.group_id)
     if group is None:
         turn.reply(command.ticket, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        return
+    if isinstance(group, ConsumerGroup):
+        sync_as_classic(turn, command, group)
         return
     if error := _sync_error(group, request):
         turn.reply(command.ticket, sync_error(error))

@@ -17,6 +17,12 @@ class Kind(Enum):
     SESSION = "a member was not heard of, or a pending member did not join"
     JOIN = "the join phase of a rebalance is over"
     SYNC = "members joined, but did not collect their assignment"
+    DOWNGRADED = "the members of a group that was a consumer group must join anew"
+    CONSUMER_SESSION = "a member of a consumer group was not heard of"
+    REVOCATION = "a member did not let go of partitions in time"
+    CLASSIC_JOIN = "a classic member of a consumer group was told to join, and did not"
+    CLASSIC_SYNC = "a classic member of a consumer group joined, but did not collect its assignment"
+    ASSIGNMENT = "a consumer group's target assignment is to be worked out, or written"
     EXPIRY = "look for offsets to expire"
     DELETED_TOPICS = "go on deleting the offsets of deleted topics"
 

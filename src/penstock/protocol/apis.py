@@ -5,8 +5,18 @@ This says what can be put into bytes; which of these a broker answers, and from 
 
 from __future__ import annotations
 
+from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -21,6 +31,8 @@ from penstock.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -34,6 +46,7 @@ from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroup
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -41,6 +54,8 @@ from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from penstock.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from penstock.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from penstock.protocol.schema import Message
 
 RESPONSE_OF: dict[type[Message], type[Message]] = {
@@ -72,8 +87,17 @@ RESPONSE_OF: dict[type[Message], type[Message]] = {
     OffsetDeleteRequest: OffsetDeleteResponse,
     DescribeClusterRequest: DescribeClusterResponse,
     DescribeProducersRequest: DescribeProducersResponse,
+    ConsumerGroupHeartbeatRequest: ConsumerGroupHeartbeatResponse,
+    ConsumerGroupDescribeRequest: ConsumerGroupDescribeResponse,
     ListConfigResourcesRequest: ListConfigResourcesResponse,
     DescribeTopicPartitionsRequest: DescribeTopicPartitionsResponse,
+    AddPartitionsToTxnRequest: AddPartitionsToTxnResponse,
+    AddOffsetsToTxnRequest: AddOffsetsToTxnResponse,
+    EndTxnRequest: EndTxnResponse,
+    WriteTxnMarkersRequest: WriteTxnMarkersResponse,
+    TxnOffsetCommitRequest: TxnOffsetCommitResponse,
+    DescribeTransactionsRequest: DescribeTransactionsResponse,
+    ListTransactionsRequest: ListTransactionsResponse,
 }
 
 REQUESTS: dict[int, type[Message]] = {request.api_key: request for request in RESPONSE_OF}

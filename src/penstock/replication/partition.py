@@ -20,7 +20,8 @@ from crc32c import crc32c
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import HEADER_SIZE
 from penstock.replication.commit import Committer, Syncable
-from penstock.storage import leader_epochs
+from penstock.storage import aborted, leader_epochs
+from penstock.storage.aborted import Marker
 from penstock.storage.disk import Disk
 from penstock.storage.log import Log, LogPosition
 from penstock.storage.segment import Segment
@@ -92,7 +93,8 @@ Appended = tuple[int, int, int]
 
 class Partition:
     __slots__ = (
-        "_committer", "_dirty", "_flushed_ms", "_sync_again", "_syncing", "_turn", "_unsynced", "_unsynced_messages",
+        "_committer", "_dirty", "_flushed_ms", "_stable", "_sync_again", "_syncing", "_turn", "_unsynced",
+        "_unsynced_messages", "_verified", "_verifying",
         "checkpointed", "commits_on_write", "committed", "committed_bytes", "deleted", "error", "failures",
         "fetchers", "high_watermark", "index", "internal", "leader_epoch", "log", "name", "retired", "settings",
         "topic", "topic_id", "waiters",
@@ -137,6 +139,9 @@ class Partition:
         self._unsynced_messages = 0
         self._flushed_ms = 0
         self.checkpointed = 0  # how much of the active segment its saved index covers
+        self._stable: LogPosition | None = None  # where the first open transaction begins, while one is open
+        self._verifying: dict[int, object] = {}  # producers whose transaction the coordinator is being asked about
+        self._verified: dict[int, int] = {}  # the epoch in which a producer may begin a transaction here
 
     def use_settings(self, settings: PartitionSettings) -> None:
         before, self.settings = self.settings, settings
@@ -151,7 +156,8 @@ class Partition:
         """Checks the batch by its header, stamps it in place and stages it; the bytes must stay until the turn ends."""
         size = len(batch)
         if size < HEADER_SIZE:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes is shorter than its header")
+            code = ErrorCode.CORRUPT_MESSAGE if size else ErrorCode.INVALID_RECORD
+            raise ApiError(code, f"a batch of {size} bytes is shorter than its header")
         length, magic, crc, attributes, last_delta, max_timestamp, producer_id, epoch, sequence, count = _header(batch)
         settings = self.settings
         if (
@@ -171,7 +177,7 @@ class Partition:
         if crc32c(batch[21:]) != crc:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (crc does not match in {self.name})")
         if attributes & (TRANSACTIONAL | COMPRESSION_MASK):
-            _check_attributes(attributes)
+            _check_attributes(attributes, producer_id)
         ahead_ms = max_timestamp - now_ms
         if ahead_ms > settings.timestamp_after_max_ms or -ahead_ms > settings.timestamp_before_max_ms:
             self._check_timestamp(max_timestamp)
@@ -179,12 +185,13 @@ class Partition:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} has stopped: {self.error}")
         store = self.log
         if producer_id >= 0:
-            if sequence < 0 or epoch < 0:
+            if epoch < 0 or (sequence < 0 and not self.internal):
                 problem = f"producer {producer_id} sent epoch {epoch} and sequence {sequence}"
                 raise ApiError(ErrorCode.INVALID_RECORD, problem)
             known = store.producers.check(producer_id, epoch, sequence, count)
             if known is not None:
-                return known.base_offset, known.last_offset + 1, -1
+                return known.base_offset, known.last_offset + 1, known.timestamp_ms
+            self._check_transaction(producer_id, epoch, attributes & TRANSACTIONAL != 0)
         base_offset = store.next_offset
         append_time = -1
         if settings.log_append_time:
@@ -192,6 +199,17 @@ class Partition:
             _stamp_append_time(batch, attributes, now_ms)
         _stamp(batch, 0, base_offset, length, self.leader_epoch)
         last_offset = base_offset + last_delta
+        self._stage(batch, size, base_offset, last_offset, max_timestamp, now_ms)
+        if producer_id >= 0:
+            store.producers.add(
+                producer_id, epoch, sequence, base_offset, last_offset, max_timestamp, attributes & TRANSACTIONAL != 0
+            )
+        return base_offset, last_offset + 1, append_time
+
+    def _stage(
+        self, batch: memoryview, size: int, base_offset: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> None:
+        store = self.log
         try:
             before = store.active
             if before is None:
@@ -202,15 +220,83 @@ class Partition:
         except OSError as error:
             self._write_failed(error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
-        if producer_id >= 0:
-            store.producers.add(producer_id, epoch, sequence, base_offset, last_offset, max_timestamp)
         if not self._dirty:
             self._dirty = True
             turn = self._turn
             turn.writes.append(self._write)
             if not turn.scheduled:
                 turn.schedule()
-        return base_offset, last_offset + 1, append_time
+
+    # ---- transactions
+
+    def _check_transaction(self, producer_id: int, epoch: int, transactional: bool) -> None:
+        """A batch may begin a transaction here only if the coordinator knows of it: nobody else would ever end it."""
+        producers = self.log.producers
+        if not transactional:
+            if producers.has_open(producer_id):
+                raise ApiError(
+                    ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open in {self.name}"
+                )
+        elif not producers.is_open(producer_id, epoch) and self._verified.pop(producer_id, -1) != epoch:
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, "the batch is not part of an ongoing transaction")
+
+    def check_producer(self, producer_id: int, epoch: int) -> None:
+        """Whether a coordinator may append in this producer's transaction."""
+        producers = self.log.producers
+        producers.check(producer_id, epoch, -1, 1)
+        if not producers.is_open(producer_id, epoch) and self._verified.get(producer_id) != epoch:
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, "the records are not part of an ongoing transaction")
+
+    def needs_verification(self, producer_id: int, epoch: int) -> bool:
+        return not self.log.producers.is_open(producer_id, epoch)
+
+    def begin_verification(self, producer_id: int) -> object:
+        """Before the coordinator is asked; `verified` takes what this returns."""
+        return self._verifying.setdefault(producer_id, object())
+
+    def verified(self, producer_id: int, epoch: int, begun: object) -> bool:
+        """The coordinator knows of the transaction. False if a marker has ended it meanwhile."""
+        if self._verifying.get(producer_id) is begun:
+            del self._verifying[producer_id]
+            self._verified[producer_id] = epoch
+        # Another request of the producer may have been faster, and may even have begun it.
+        return self._verified.get(producer_id) == epoch or self.log.producers.is_open(producer_id, epoch)
+
+    def abandon_verification(self, producer_id: int, begun: object) -> None:
+        if self._verifying.get(producer_id) is begun:
+            del self._verifying[producer_id]
+
+    def append_marker(self, producer_id: int, epoch: int, marker: Marker, now_ms: int) -> int:
+        """Ends what the producer has open here, if anything. The offset that the high watermark must reach."""
+        store = self.log
+        if self.error is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} has stopped: {self.error}")
+        store.producers.check_marker(producer_id, epoch, marker.coordinator_epoch)
+        batch = memoryview(aborted.build_marker(producer_id, epoch, marker, now_ms))
+        offset, size = store.next_offset, len(batch)
+        _stamp(batch, 0, offset, size - 12, self.leader_epoch)
+        self._stage(batch, size, offset, offset, now_ms, now_ms)
+        store.end_transaction(producer_id, epoch, marker, offset, now_ms)
+        self._verifying.pop(producer_id, None)
+        self._verified.pop(producer_id, None)
+        return offset + 1
+
+    @property
+    def last_stable_offset(self) -> int:
+        producers = self.log.producers
+        producers.committed_to(self.high_watermark)  # what was replayed after a restart is known to nobody else yet
+        first = producers.first_unstable_offset()
+        return self.high_watermark if first is None else min(max(first, self.log.start_offset), self.high_watermark)
+
+    @property
+    def stable(self) -> LogPosition:
+        """The end of what is committed and decided: how far readers of committed transactions may go."""
+        offset = self.last_stable_offset
+        if offset == self.high_watermark:
+            return self.committed
+        if self._stable is None or self._stable.offset != offset:
+            self._stable = self.log.position_of(offset)
+        return self._stable
 
     def _check_timestamp(self, timestamp_ms: int) -> None:
         if not self.settings.log_append_time:
@@ -375,6 +461,9 @@ class Partition:
         self.committed_bytes += end.position - before.position if end.segment is before.segment else MANY_BYTES
         self.high_watermark = offset = end.offset
         self.committed = end
+        producers = self.log.known_producers
+        if producers is not None and producers.committed_to(offset):
+            self.committed_bytes += MANY_BYTES  # those who wait for decisions see much at once
         waiters = self.waiters
         while waiters and waiters[0][0] <= offset:
             waiters.popleft()[1]()
@@ -406,9 +495,9 @@ def _stamp_append_time(batch: memoryview, attributes: int, now_ms: int) -> None:
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
 
 
-def _check_attributes(attributes: int) -> None:
-    if attributes & TRANSACTIONAL:
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, "no transaction was begun by this producer")
+def _check_attributes(attributes: int, producer_id: int) -> None:
+    if attributes & TRANSACTIONAL and producer_id < 0:
+        raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch must have a producer id")
     if attributes & COMPRESSION_MASK > CODEC_LAST:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression {attributes & COMPRESSION_MASK}")
 

@@ -202,7 +202,7 @@ class Upkeep:
     async def _compact_one(self, partition: Partition) -> None:
         from penstock.storage import compaction
 
-        plan = compaction.plan(partition.log, self._now_ms(), partition.high_watermark)
+        plan = compaction.plan(partition.log, self._now_ms(), partition.last_stable_offset)
         if plan is None:
             return
         result = await self._worker.run(compaction.run, plan)

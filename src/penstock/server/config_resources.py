@@ -1,4 +1,4 @@
-"""What can be configured: topics and brokers. Shared by the two requests that change configs."""
+"""What can be configured: topics, brokers and groups; how the first two are changed."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.replication.upkeep import Upkeep
     from penstock.server.fetch_sessions import FetchSessions
     from penstock.storage.worker import Worker
+    from penstock.transactions.markers import Markers
 
 R = TypeVar("R", bound=Message)
 
@@ -41,6 +42,8 @@ class Context:
     controller: Controller
     partitions: Partitions
     groups: Runtime
+    transactions: Runtime
+    markers: Markers
     upkeep: Upkeep
     worker: Worker
     fetch_sessions: FetchSessions

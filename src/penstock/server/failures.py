@@ -13,8 +13,10 @@ from typing import Any
 from penstock.protocol.apis import RESPONSE_OF
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages import (
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
+    consumer_group_describe,
     create_partitions,
     create_topics,
     delete_groups,
@@ -25,6 +27,7 @@ from penstock.protocol.messages import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     fetch,
     find_coordinator,
     incremental_alter_configs,
@@ -36,6 +39,8 @@ from penstock.protocol.messages import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from penstock.protocol.schema import Message, Struct
 
@@ -96,6 +101,9 @@ ECHOES: dict[type[Message], tuple[Echo, ...]] = {
     describe_groups.DescribeGroupsRequest: (
         Echo("groups", "groups", describe_groups.DescribedGroup, {"group_id": ITSELF}),
     ),
+    consumer_group_describe.ConsumerGroupDescribeRequest: (
+        Echo("group_ids", "groups", consumer_group_describe.DescribedGroup, {"group_id": ITSELF}),
+    ),
     create_topics.CreateTopicsRequest: (
         Echo("topics", "topics", create_topics.CreatableTopicResult, _same("name")),
     ),
@@ -130,6 +138,26 @@ ECHOES: dict[type[Message], tuple[Echo, ...]] = {
     describe_producers.DescribeProducersRequest: (
         Echo("topics", "topics", describe_producers.TopicResponse, _same("name"), inner=Echo(
             "partition_indexes", "partitions", describe_producers.PartitionResponse, {"partition_index": ITSELF})),
+    ),
+    add_partitions_to_txn.AddPartitionsToTxnRequest: (
+        Echo("v3_and_below_topics", "results_by_topic_v3_and_below",
+             add_partitions_to_txn.AddPartitionsToTxnTopicResult, _same("name"), inner=Echo(
+            "partitions", "results_by_partition", add_partitions_to_txn.AddPartitionsToTxnPartitionResult,
+            {"partition_index": ITSELF})),
+    ),
+    txn_offset_commit.TxnOffsetCommitRequest: (
+        Echo("topics", "topics", txn_offset_commit.TxnOffsetCommitResponseTopic, _same("name"), inner=Echo(
+            "partitions", "partitions", txn_offset_commit.TxnOffsetCommitResponsePartition, _same("partition_index"))),
+    ),
+    write_txn_markers.WriteTxnMarkersRequest: (
+        Echo("markers", "markers", write_txn_markers.WritableTxnMarkerResult, _same("producer_id"), inner=Echo(
+            "topics", "topics", write_txn_markers.WritableTxnMarkerTopicResult, _same("name"), inner=Echo(
+                "partition_indexes", "partitions", write_txn_markers.WritableTxnMarkerPartitionResult,
+                {"partition_index": ITSELF}))),
+    ),
+    describe_transactions.DescribeTransactionsRequest: (
+        Echo("transactional_ids", "transaction_states", describe_transactions.TransactionState,
+             {"transactional_id": ITSELF}),
     ),
     describe_topic_partitions.DescribeTopicPartitionsRequest: (
         Echo("topics", "topics", describe_topic_partitions.DescribeTopicPartitionsResponseTopic, _same("name")),
@@ -169,6 +197,8 @@ def _echoes(listing: Struct, echo: Echo, error: ApiError) -> list[Struct]:
 def _set_error(answer: Any, error: ApiError) -> None:
     if "error_code" in answer.fields:
         answer.error_code = error.code
+    if "partition_error_code" in answer.fields:
+        answer.partition_error_code = error.code
     if "error_message" in answer.fields:
         answer.error_message = error.message
 

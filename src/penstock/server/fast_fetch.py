@@ -111,21 +111,25 @@ class FetchMemo:
         if self._flexible and asked[3] >= 0:
             return False
         try:
-            found = store.read(offset, min(asked[-1], self._max_bytes), partition.committed)
+            until = partition.stable if self._read_committed else partition.committed
+            found = store.read(offset, min(asked[-1], self._max_bytes), until)
         except (CorruptSegment, OSError):
             return False
         if found is None or found.size < self._min_bytes:
+            return False
+        if self._read_committed and store.aborted_between(offset, found.end_offset):
             return False
         self._send(connection, answer, correlation_id, found)
         return True
 
     def _send(self, connection: Connection, answer: Answer, correlation_id: int, found: FileRange) -> None:
-        size, tail, watermark = found.size, answer.tail, answer.partition.high_watermark
+        size, tail, partition = found.size, answer.tail, answer.partition
         length = uvarint(size + 1) if self._flexible else _LENGTH(size)
         total = 4 + len(answer.head) + 24 + len(answer.middle) + len(length) + size + len(tail)
         head = answer.pack(
-            total, correlation_id, answer.head, watermark, watermark, answer.partition.log.start_offset, answer.middle
-        )
+            total, correlation_id, answer.head, partition.high_watermark, partition.last_stable_offset,
+            partition.log.start_offset, answer.middle,
+        )  # fmt: skip
         if size <= READ_NOW_MAX:
             connection.send_parts([b"".join((head, length, found.file.read(size, found.position), tail))])
         elif tail:

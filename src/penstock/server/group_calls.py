@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from penstock.coordinator.machine import Ticket
+from penstock.coordinator.runtime import Runtime
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.schema import Message
 from penstock.server.context import Call, Context
@@ -24,11 +25,16 @@ def java_hash(text: str) -> int:
     return value & 0x7FFFFFFF
 
 
-def partition_of(context: Context, group_id: str) -> int:
-    topic = context.image.topics.get(context.groups.topic)
+def place(context: Context, runtime: Runtime, key: str) -> int:
+    """The partition of the coordinator's topic that a group or a transactional id lives in."""
+    topic = context.image.topics.get(runtime.topic)
     if topic is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return java_hash(group_id) % len(topic.partitions)
+    return java_hash(key) % len(topic.partitions)
+
+
+def partition_of(context: Context, group_id: str) -> int:
+    return place(context, context.groups, group_id)
 
 
 def ask(context: Context, call: Call[Any], group_id: str, make: Callable[[Ticket], Any]) -> Deferred[Any]:

@@ -8,9 +8,9 @@ A batch that loses nothing stays as it is, byte for byte. Of others the records 
 batch its compression, base offset, last offset and sequence. A batch that lost all records stays without any if its
 producer's last sequence, or the last offset of the log so far, would be forgotten with it.
 
-Batches of transactions, and the markers that end them, are left alone: whether their records count depends on a marker
-further on, which may not be there yet. Left alone they can neither vanish nor hide an older record. So is a batch that
-can't be opened.
+Only transactions that have been decided are met here. What was aborted goes, and hides no older record. A marker stays
+as long as anything of its transaction does, then until a delete horizon of its own, so that whoever reads the log from
+its beginning finds every transaction ended. A batch that can't be opened is left alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from penstock.protocol.record_batch import (
     MAGIC,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_BIT,
-    TRANSACTIONAL_BIT,
 )
 from penstock.protocol.wire import uvarint
 from penstock.storage.disk import Buffer
@@ -62,7 +61,7 @@ def key_of(key: bytes) -> bytes:
 
 def open_batch(batch: Batch, data: memoryview) -> tuple[bytes, list[PackedRecord]] | None:
     """The records' bytes and where each is in them; None if the batch must be left alone."""
-    if batch.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
+    if batch.attributes & CONTROL_BIT:
         return None
     if crc32c(data[ATTRIBUTES_AT:]) != batch.crc:
         return None  # a new checksum would make the damage look sound
@@ -155,7 +154,7 @@ def clean(
             has_tombstone = True
         kept.append(record)
     if not kept:
-        return _without_records(batch) if keep_empty else None
+        return without_records(batch) if keep_empty else None
     if has_tombstone and expires_ms is None:
         return _with_horizon(batch, body, kept, horizon.now_ms + horizon.delete_retention_ms)
     if len(kept) == len(records):
@@ -187,7 +186,24 @@ def _unzigzag(value: int) -> int:
     return (value >> 1) ^ -(value & 1)
 
 
-def _without_records(batch: Batch) -> bytes:
+def clean_marker(batch: Batch, data: memoryview, horizon: Horizon, *, is_needed: bool) -> Buffer | None:
+    """A marker whose transaction has left nothing is kept for as long as a tombstone, for readers who began before."""
+    if is_needed:
+        return data
+    if batch.attributes & DELETE_HORIZON_BIT:
+        return data if horizon.now_ms < batch.base_timestamp else None
+    if crc32c(data[ATTRIBUTES_AT:]) != batch.crc:
+        return data
+    body = bytes(data[HEADER_SIZE:])
+    try:
+        records = walk(body, batch.record_count)
+    except (IndexError, ValueError):
+        return data
+    return _with_horizon(batch, body, records, horizon.now_ms + horizon.delete_retention_ms)
+
+
+def without_records(batch: Batch) -> bytes:
+    """Of no transaction any more: there is nothing left in it that could count or not."""
     attributes = batch.attributes & TIMESTAMP_TYPE_BIT
     return _pack(batch, attributes, NO_TIMESTAMP, batch.max_timestamp, 0, b"")
 

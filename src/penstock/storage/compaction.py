@@ -7,8 +7,8 @@
 The log has a clean section, which earlier runs have seen, and a dirty one behind it. A run learns the last offset of
 every key in the dirty section, as far as memory allows, then rewrites all segments up to there without the records
 that were overtaken, several small ones into one. `cleaner-offset` says where the dirty section begins; if the file is
-lost, all of the log is dirty again, which costs time only. The active segment, what is not committed, and what is
-younger than `min.compaction.lag.ms` are never touched.
+lost, all of the log is dirty again, which costs time only. The active segment, what is not committed or part of an open
+transaction, and what is younger than `min.compaction.lag.ms` are never touched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.storage.segment import Segment
 __all__ = ["CompactionPlan", "CompactionResult", "install", "plan", "run", "settle", "take_over"]
 
 
-def plan(log: Log, now_ms: int, high_watermark: int) -> CompactionPlan | None:
+def plan(log: Log, now_ms: int, last_stable_offset: int) -> CompactionPlan | None:
     """None if the log need not be compacted now."""
     settings = log.settings
     if not settings.compact or len(log.segments) < 2:
@@ -34,7 +34,7 @@ def plan(log: Log, now_ms: int, high_watermark: int) -> CompactionPlan | None:
     for segment, following in zip(log.segments, log.segments[1:]):
         end = following.base_offset
         is_dirty = end > first_dirty
-        if end > high_watermark or segment.sealed_to != segment.size or segment.is_elsewhere:
+        if end > last_stable_offset or segment.sealed_to != segment.size or segment.is_elsewhere:
             break
         lag_ms = settings.min_compaction_lag_ms
         if is_dirty and lag_ms > 0 and segment.max_timestamp_ms > now_ms - lag_ms:
@@ -55,6 +55,7 @@ def plan(log: Log, now_ms: int, high_watermark: int) -> CompactionPlan | None:
     return CompactionPlan(
         str(log.directory), tuple(segments), first_dirty, last_offsets, Horizon(now_ms, settings.delete_retention_ms),
         settings.segment_bytes, settings.index_interval_bytes,
+        tuple(log.aborted_between(segments[0].base_offset, segments[-1].end_offset)),
     )  # fmt: skip
 
 
@@ -96,6 +97,7 @@ def _segment(log: Log, new: NewSegment) -> Segment:
     segment.first_timestamp_ms, segment.max_timestamp_ms = footer.first_timestamp_ms, footer.max_timestamp_ms
     segment.max_timestamp_offset = footer.max_timestamp_offset
     segment.sealed_to = segment.size
+    segment.aborted = list(new.aborted)
     segment.open_elsewhere(new.range.path(log.directory, "log.cleaned"), new.range.path(log.directory, "index.cleaned"))
     return segment
 

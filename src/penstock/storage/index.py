@@ -5,10 +5,11 @@ One entry stands for one batch, at most one per `index.interval.bytes` of log:
     | relative offset u32 | position u32 | largest timestamp before this batch, i64 |      little-endian, 16 bytes
 
 All three columns only rise, so each can be searched by bisection. An entry is a hint: whoever follows it finds the
-batch header at that position and compares its base offset. On disk the entries are followed by a footer of 64 bytes
+batch header at that position and compares its base offset. On disk the entries are followed by a footer of 80 bytes
 
     | 0xFFFFFFFF u32 | CRC32C of the entries u32 | size of the segment that they cover i64 | end offset i64 |
     | created i64 | first timestamp i64 | largest timestamp i64 | base offset of the batch that holds it i64 |
+    | number of aborted transactions i64 | CRC32C of their entries in a file of their own i64 |
     | version u32 | CRC32C of the footer so far u32 |
 
 which says that the segment was synced up to that size before the index was written: recovery trusts as much, and
@@ -27,11 +28,11 @@ from crc32c import crc32c
 
 ENTRY = struct.Struct("<IIq")
 CLOSING = 0xFFFFFFFF
-VERSION = 1
-FOOTER = struct.Struct("<IIqqqqqqII")
+VERSION = 2
+FOOTER = struct.Struct("<IIqqqqqqqqII")
 FOOTER_SIZE = FOOTER.size
 assert ENTRY.size == 16
-assert FOOTER_SIZE == 64
+assert FOOTER_SIZE == 80
 
 
 class Entry(NamedTuple):
@@ -48,6 +49,8 @@ class Footer(NamedTuple):
     first_timestamp_ms: int
     max_timestamp_ms: int
     max_timestamp_offset: int
+    aborted: int = 0
+    aborted_crc: int = 0
 
 
 class Index:

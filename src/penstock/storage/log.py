@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.storage import checkpoint, leader_epochs, scan, snapshots, times
+from penstock.storage.aborted import AbortedTransaction, Marker
 from penstock.storage.disk import Buffer, Disk, File
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.producer_state import Producers
-from penstock.storage.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Batch, Segment
+from penstock.storage.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Batch, CorruptSegment, Segment
 from penstock.storage.times import TimedOffset
 
 POSITIONS_REMEMBERED = 256
@@ -61,12 +62,13 @@ class LogPosition(NamedTuple):
 class FileRange:
     """Bytes of a log, not read yet. It keeps the file open."""
 
-    __slots__ = ("file", "position", "size")
+    __slots__ = ("end_offset", "file", "position", "size")
 
-    def __init__(self, file: File, position: int, size: int) -> None:
+    def __init__(self, file: File, position: int, size: int, end_offset: int = -1) -> None:
         self.file = file
         self.position = position
         self.size = size
+        self.end_offset = end_offset  # behind the last batch, or more if that is not known
 
     def __len__(self) -> int:
         return self.size
@@ -158,6 +160,15 @@ class Log:
         self.next_offset = self.end_offset
         if self._producers is not None:
             self._producers.cut_end(self.end_offset)
+            aborted = self._aborted_in(segment)
+            while aborted and aborted[-1].last_offset >= self.end_offset:
+                aborted.pop()
+
+    def end_transaction(self, producer_id: int, epoch: int, marker: Marker, offset: int, timestamp_ms: int) -> None:
+        """The marker was staged at the offset."""
+        aborted = self.producers.end_transaction(producer_id, epoch, marker, offset, timestamp_ms)
+        if aborted is not None and self.active is not None:
+            self._aborted_in(self.active).append(aborted)
 
     def roll(self, base_offset: int, now_ms: int) -> Segment:
         """Begins a new active segment at the offset. The caller seals the former one when it has time to sync."""
@@ -232,7 +243,10 @@ class Log:
             if len(positions) >= POSITIONS_REMEMBERED:
                 positions.clear()
             positions[next_offset] = (segment, end)
-        return FileRange(segment.file, position, end - position)
+        else:
+            following = self.segment_of(segment.base_offset) + 1
+            next_offset = self.segments[following].base_offset if following < len(self.segments) else self.end_offset
+        return FileRange(segment.file, position, end - position, next_offset)
 
     def _walk(self, segment: Segment, position: int, end: int, max_bytes: int) -> tuple[int, int]:
         """Behind the last batch that fits, but at least behind the first one."""
@@ -242,6 +256,38 @@ class Log:
                 break
             stop, next_offset = batch.end, batch.last_offset + 1
         return stop, next_offset
+
+    def position_of(self, offset: int) -> LogPosition:
+        """Of an offset that a batch begins at, or the end."""
+        found = self._locate(offset)
+        return LogPosition(offset, *found) if found is not None else self.end
+
+    def aborted_between(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that have something between the two offsets, or may have."""
+        found: list[AbortedTransaction] = []
+        for segment in self.segments[self.segment_of(offset) :]:
+            for each in self._aborted_in(segment):
+                if each.last_offset >= offset and each.first_offset < end_offset:
+                    found.append(each)
+                if each.last_stable_offset >= end_offset:
+                    return found
+        return found
+
+    def _aborted_in(self, segment: Segment) -> list[AbortedTransaction]:
+        try:
+            return segment.aborted
+        except CorruptSegment:  # the file is lost, or lies
+            return self._learn_aborted(segment)
+
+    def _learn_aborted(self, segment: Segment) -> list[AbortedTransaction]:
+        known = snapshots.newest(self.disk, self.directory, segment.base_offset)
+        producers, offset = known or (Producers(), self.start_offset)
+        for earlier in self.segments[self.segment_of(offset) :]:
+            aborted = producers.replay(earlier.batches(0), offset, earlier.read_marker) if earlier.size else []
+            if earlier is segment:
+                break
+        segment.aborted = aborted
+        return aborted
 
     def batch_at(self, offset: int) -> Batch | None:
         """The batch that holds the offset, or the next one."""
@@ -340,6 +386,11 @@ class Log:
     def producers(self, producers: Producers) -> None:
         self._producers = producers
 
+    @property
+    def known_producers(self) -> Producers | None:
+        """None if nobody has asked yet."""
+        return self._producers
+
     def _load_producers(self) -> Producers:
         if self.snapshot_offset == NO_PRODUCERS:
             return Producers()
@@ -355,7 +406,7 @@ class Log:
             for segment in self.segments[self.segment_of(offset) :]:
                 first = segment.find(offset) if segment.size else None
                 if first is not None:
-                    producers.replay(segment.batches(first.position), offset)
+                    producers.replay(segment.batches(first.position), offset, segment.read_marker)
         return producers
 
     def save_producers(self, offset: int) -> None:

@@ -59,7 +59,7 @@ class _Recoverer:
         self.removed = False
         self.recorded_epochs = leader_epochs.load(disk, directory)
         self.epochs = leader_epochs.load(disk, directory)
-        self.producers, self.producers_from = snapshots.newest(disk, directory, OFFSET_MAX) or (Producers(), 0)
+        self.producers, self.producers_from = Producers(), 0
 
     def run(self) -> Recovery:
         swap.finish_interrupted(self.disk, self.directory)
@@ -67,6 +67,8 @@ class _Recoverer:
         start = checkpoint.load(self.disk, self.directory / checkpoint.START_OFFSET) or 0
         while len(bases) > 1 and bases[1] <= start:
             self._remove(bases.pop(0))
+        known = snapshots.newest(self.disk, self.directory, self._vouched_for(bases))
+        self.producers, self.producers_from = known or (Producers(), 0)
         for slot, base in enumerate(bases):
             if slot and base != self.end and not (self.compacted and base > self.end):
                 self._set_aside(bases[slot:])  # offsets are missing, so what was read before has lost its end
@@ -91,6 +93,18 @@ class _Recoverer:
             self._remove(orphan)
         return sorted(bases)
 
+    def _vouched_for(self, bases: list[int]) -> int:
+        """Up to where it is on the device what is known of transactions. A snapshot behind it would hide those whose
+        end must be learnt again."""
+        for base in bases:
+            segment = Segment(self.disk, self.directory, base, size=0, created_ms=0)
+            footer = self._footer(segment)
+            if footer is None or segment.saved_aborted(footer) is None:
+                return base
+            if footer.segment_size != self.disk.size(segment.path("log")):
+                return footer.end_offset
+        return OFFSET_MAX
+
     # ---- one segment
 
     def _open(self, base: int, next_base: int | None) -> bool:
@@ -108,6 +122,7 @@ class _Recoverer:
     def _trust(self, segment: Segment) -> Index:
         """Takes over what the index file vouches for. Its entries are only needed where the segment goes on."""
         footer, entries = self._footer(segment), Index()
+        segment.aborted = []
         if footer is None:
             return entries
         if footer.segment_size > segment.size:
@@ -123,6 +138,12 @@ class _Recoverer:
         except CorruptSegment:
             self.damaged = True
             return Index()
+        saved = segment.saved_aborted(footer)
+        if saved is not None and footer.end_offset <= self.producers_from:
+            segment.aborted = saved
+        elif saved is not None:
+            learnt = segment.aborted
+            segment.aborted = [each for each in saved if each.last_offset < self.producers_from] + learnt
         segment.sealed_to = footer.segment_size
         segment.created_ms, segment.first_timestamp_ms = footer.created_ms, footer.first_timestamp_ms
         segment.max_timestamp_ms, segment.max_timestamp_offset = footer.max_timestamp_ms, footer.max_timestamp_offset
@@ -142,13 +163,13 @@ class _Recoverer:
             return
         for batch in segment.batches(0, footer.segment_size):
             self.bytes_read += min(batch.size, WALK_CHUNK)
-            self._note(batch)
+            self._note(segment, batch)
 
-    def _note(self, batch: Batch) -> None:
+    def _note(self, segment: Segment, batch: Batch) -> None:
         recorded = self.recorded_epochs.epochs
         if batch.leader_epoch >= 0 and (not recorded or batch.leader_epoch in recorded):
             self.epochs.begin(batch.leader_epoch, batch.base_offset)
-        self.producers.replay((batch,), self.producers_from)
+        segment.aborted += self.producers.replay((batch,), self.producers_from, segment.read_marker)
 
     def _scan(self, segment: Segment, entries: Index, next_base: int | None) -> bool:
         """Whether the segment is sound to its end."""
@@ -165,7 +186,7 @@ class _Recoverer:
             if batch.max_timestamp > segment.max_timestamp_ms:
                 segment.note_times(batch.base_offset, batch.max_timestamp)
             if batch.producer_id >= 0 or batch.leader_epoch != self.leader_epoch:
-                self._note(batch)
+                self._note(segment, batch)
                 self.leader_epoch = batch.leader_epoch
             self.end = batch.last_offset + 1
         if 0 <= segment.first_timestamp_ms < segment.created_ms:
@@ -213,7 +234,7 @@ class _Recoverer:
             self._remove(base)
 
     def _remove(self, base: int) -> None:
-        Segment(self.disk, self.directory, base, size=0, created_ms=0).remove(("log", "index"))
+        Segment(self.disk, self.directory, base, size=0, created_ms=0).remove(("log", "index", "aborted"))
         self.removed = True
 
     # ---- the log

@@ -7,12 +7,17 @@ files that nobody believes.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.protocol.record_batch import HEADER_SIZE, MAX_TIMESTAMP_AT
+from crc32c import crc32c
+
+from penstock.protocol.record_batch import ATTRIBUTES_AT, CONTROL_BIT, HEADER_SIZE, MAX_TIMESTAMP_AT, TRANSACTIONAL_BIT
+from penstock.storage import aborted as aborted_transactions
 from penstock.storage import cleaning, swap
+from penstock.storage.aborted import AbortedTransaction
 from penstock.storage.cleaning import DIGEST_SIZE, Horizon
 from penstock.storage.disk import Buffer, Disk, File
 from penstock.storage.index import Footer, Index
@@ -41,6 +46,7 @@ class CompactionPlan:
     horizon: Horizon
     segment_bytes: int
     index_interval_bytes: int
+    aborted: tuple[AbortedTransaction, ...] = ()  # of all segments
     keys_max: int = KEYS_MAX
 
     @property
@@ -53,6 +59,7 @@ class NewSegment:
     range: OffsetRange
     replaces: tuple[tuple[int, int], ...]  # base offsets and sizes
     footer: Footer
+    aborted: tuple[AbortedTransaction, ...] = ()
 
 
 @dataclass(slots=True)
@@ -71,8 +78,9 @@ def run(plan: CompactionPlan, disk: Disk | None = None) -> CompactionResult:
             disk.remove(directory / name)
     newest, end = _newest_offsets(plan, disk, directory)
     result = CompactionResult(first_dirty_offset=end)
+    transactions = _Transactions(plan.aborted)
     for group in _groups([segment for segment in plan.segments if segment.base_offset < end], plan.segment_bytes):
-        new = _Rewrite(plan, disk, directory, group, newest, end)
+        new = _Rewrite(plan, disk, directory, group, newest, end, transactions)
         try:
             new.run()
         except BaseException:
@@ -81,7 +89,8 @@ def run(plan: CompactionPlan, disk: Disk | None = None) -> CompactionResult:
         result.bytes_read += sum(segment.size for segment in group)
         if new.changed:
             result.bytes_written += new.file.size
-            result.segments.append(NewSegment(new.range, tuple((s.base_offset, s.size) for s in group), new.footer))
+            replaces = tuple((s.base_offset, s.size) for s in group)
+            result.segments.append(NewSegment(new.range, replaces, new.footer, tuple(new.aborted)))
         else:
             swap.remove(disk, directory, new.range)
     disk.sync_directory(directory)
@@ -93,6 +102,7 @@ def _newest_offsets(plan: CompactionPlan, disk: Disk, directory: Path) -> tuple[
     newest: dict[bytes, int] = {}
     key_of = cleaning.key_of
     end = plan.first_dirty_offset
+    transactions = _Transactions(plan.aborted)
     for segment in plan.segments:
         if segment.end_offset <= plan.first_dirty_offset:
             continue
@@ -101,7 +111,7 @@ def _newest_offsets(plan: CompactionPlan, disk: Disk, directory: Path) -> tuple[
                 continue
             if len(newest) >= plan.keys_max:
                 return newest, end
-            opened = cleaning.open_batch(batch, data)
+            opened = None if transactions.is_aborted(batch) else cleaning.open_batch(batch, data)
             base_offset = batch.base_offset
             for _, _, _, offset_delta, key, _ in opened[1] if opened else ():
                 if key is not None:
@@ -147,12 +157,45 @@ def _groups(segments: list[OldSegment], segment_bytes: int) -> list[list[OldSegm
     return groups
 
 
+class _Transactions:
+    """Which batches were aborted, and which transactions have left something. Batches are met in offset order."""
+
+    def __init__(self, aborted: tuple[AbortedTransaction, ...]) -> None:
+        self._aborted: dict[int, list[AbortedTransaction]] = {}
+        self._markers = {each.last_offset: each for each in aborted}
+        self._with_data: set[int] = set()
+        for each in aborted:
+            self._aborted.setdefault(each.producer_id, []).append(each)
+
+    def is_aborted(self, batch: Batch) -> bool:
+        if not batch.attributes & TRANSACTIONAL_BIT or batch.attributes & CONTROL_BIT:
+            return False
+        of_producer = self._aborted.get(batch.producer_id)
+        if of_producer is None:
+            return False
+        at = bisect_right(of_producer, batch.base_offset, key=lambda each: each.first_offset) - 1
+        return at >= 0 and batch.base_offset < of_producer[at].last_offset
+
+    def has_stayed(self, batch: Batch, data: Buffer) -> None:
+        if data[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT:
+            self._with_data.add(batch.producer_id)
+
+    def ends(self, batch: Batch) -> bool:
+        """At a marker: whether anything of the transaction that it ends was kept."""
+        had_data = batch.producer_id in self._with_data
+        self._with_data.discard(batch.producer_id)
+        return had_data
+
+    def aborted_by(self, batch: Batch) -> AbortedTransaction | None:
+        return self._markers.get(batch.last_offset)
+
+
 class _Rewrite:
     """One new segment from one or more old ones."""
 
     def __init__(
         self, plan: CompactionPlan, disk: Disk, directory: Path, group: list[OldSegment], newest: dict[bytes, int],
-        end: int,
+        end: int, transactions: _Transactions,
     ) -> None:  # fmt: skip
         self.plan = plan
         self.disk = disk
@@ -160,6 +203,8 @@ class _Rewrite:
         self.group = group
         self.newest = newest
         self.end = end
+        self.transactions = transactions
+        self.aborted: list[AbortedTransaction] = []
         self.range = OffsetRange(group[0].base_offset, group[-1].end_offset)
         self.file: File = disk.open(self.range.path(directory, "log.cleaned"), create=True)
         self.index = Index()
@@ -177,11 +222,7 @@ class _Rewrite:
             self._differs()
         for segment in self.group:
             for batch, data in _batches(self.disk, self.directory, segment):
-                kept: Buffer | None = data
-                if batch.last_offset < self.end:
-                    kept = cleaning.clean(
-                        batch, data, self.newest, self.plan.horizon, keep_empty=self._must_stay(batch)
-                    )
+                kept = self._kept(batch, data)
                 if kept is not data and not self.changed:
                     self._differs()
                 if kept is not None:
@@ -189,7 +230,31 @@ class _Rewrite:
         if self.changed:
             self._write()
             self.file.sync()
+            if self.aborted:
+                entries = aborted_transactions.dump(self.aborted)
+                self.disk.replace(self.range.path(self.directory, "aborted.cleaned"), entries)
             self.disk.replace(self.range.path(self.directory, "index.cleaned"), self.index.dump(self.footer))
+
+    def _kept(self, batch: Batch, data: memoryview) -> Buffer | None:
+        transactions, horizon, must_stay = self.transactions, self.plan.horizon, self._must_stay(batch)
+        is_new = batch.last_offset >= self.end
+        kept: Buffer | None
+        if batch.attributes & CONTROL_BIT:
+            is_needed = transactions.ends(batch) or must_stay or is_new
+            kept = cleaning.clean_marker(batch, data, horizon, is_needed=is_needed)
+            aborted = transactions.aborted_by(batch)
+            if kept is not None and aborted is not None:
+                self.aborted.append(aborted)
+            return kept
+        if is_new:
+            kept = data
+        elif transactions.is_aborted(batch):
+            kept = cleaning.without_records(batch) if must_stay else None
+        else:
+            kept = cleaning.clean(batch, data, self.newest, horizon, keep_empty=must_stay)
+        if kept is not None:
+            transactions.has_stayed(batch, kept)
+        return kept
 
     def _differs(self) -> None:
         """What has stayed the same so far is the beginning of the first old segment."""
@@ -228,5 +293,6 @@ class _Rewrite:
     @property
     def footer(self) -> Footer:
         return Footer(
-            self.file.size, self.range.end, self.group[-1].created_ms, self._first_ms, self._max_ms, self._max_offset
-        )
+            self.file.size, self.range.end, self.group[-1].created_ms, self._first_ms, self._max_ms, self._max_offset,
+            len(self.aborted), crc32c(aborted_transactions.dump(self.aborted)),
+        )  # fmt: skip

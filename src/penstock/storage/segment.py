@@ -13,8 +13,12 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.protocol.record_batch import HEADER, HEADER_SIZE
+from crc32c import crc32c
+
+from penstock.protocol.record_batch import CONTROL_BIT, HEADER, HEADER_SIZE
+from penstock.storage import aborted as aborted_transactions
 from penstock.storage import index as indexes
+from penstock.storage.aborted import AbortedTransaction, Marker
 from penstock.storage.disk import Disk, File
 from penstock.storage.index import Entry, Footer, Index
 
@@ -58,7 +62,7 @@ def file_name(base_offset: int, suffix: str) -> str:
 
 class Segment:
     __slots__ = (
-        "_file", "_index", "base_offset", "checked_from", "checked_to", "created_ms", "directory", "disk",
+        "_aborted", "_file", "_index", "base_offset", "checked_from", "checked_to", "created_ms", "directory", "disk",
         "first_timestamp_ms", "indexed_to", "is_elsewhere", "max_timestamp_ms", "max_timestamp_offset",
         "name_is_durable", "sealed_to", "size", "trusted_from", "was_used",
     )  # fmt: skip
@@ -82,6 +86,7 @@ class Segment:
         self.sealed_to = 0  # so much of it is on the device and covered by the index file
         self._file: File | None = None
         self._index: Index | None = None
+        self._aborted: list[AbortedTransaction] | None = None
 
     @classmethod
     def create(cls, disk: Disk, directory: Path, base_offset: int, now_ms: int) -> Segment:
@@ -90,6 +95,7 @@ class Segment:
         if segment._file.size:  # a log that was not opened the right way must not cost anyone their data
             raise FileExistsError(errno.EEXIST, "a segment is here already", str(segment.path("log")))
         segment._index = Index()
+        segment._aborted = []
         segment.name_is_durable = False
         return segment
 
@@ -122,6 +128,8 @@ class Segment:
         if not self.is_elsewhere:
             self._file = None
             self._index = None
+            if self.sealed_to == self.size:
+                self._aborted = None
 
     def open_elsewhere(self, log: Path, index: Path) -> None:
         """Files that are still to take this segment's names: until they have, nothing is opened by name."""
@@ -141,21 +149,55 @@ class Segment:
             if found is None or found[1].segment_size != self.size:
                 return self.rebuild_index()
             index = self._index = found[0]
+            if self._aborted is None:  # the footer speaks of the segment as it is now: soon it may grow
+                self._aborted = self.saved_aborted(found[1])
         return index
 
     @index.setter
     def index(self, index: Index) -> None:
         self._index = index
 
+    @property
+    def aborted(self) -> list[AbortedTransaction]:
+        """The transactions whose abort marker is here. Raises CorruptSegment if that must be learnt again."""
+        if self._aborted is None:
+            footer = indexes.read_footer(self.disk.map(self.path("index")) or b"")
+            found = None
+            if footer is not None and footer.segment_size == self.size:
+                found = self.saved_aborted(footer)
+            if found is None:
+                raise CorruptSegment(f"{self.path('aborted')}: what was aborted is not known")
+            self._aborted = found
+        return self._aborted
+
+    @aborted.setter
+    def aborted(self, aborted: list[AbortedTransaction]) -> None:
+        self._aborted = aborted
+
+    def saved_aborted(self, footer: Footer) -> list[AbortedTransaction] | None:
+        """Those that the footer vouches for."""
+        if not footer.aborted:
+            return []
+        return aborted_transactions.load(self.disk.read(self.path("aborted")), footer.aborted, footer.aborted_crc)
+
+    def read_marker(self, batch: Batch) -> Marker | None:
+        if batch.size > aborted_transactions.MARKER_BYTES_MAX:
+            return None
+        return aborted_transactions.read_marker(self.file.read(batch.size, batch.position))
+
     def rebuild_index(self, interval_bytes: int = 4096) -> Index:
         """From the batches themselves: an index that is lost or lies costs time, never data."""
         index, due, newest = Index(), 0, NO_TIMESTAMP
+        has_markers = False
         for batch in self.batches(0):
+            has_markers = has_markers or batch.attributes & CONTROL_BIT != 0
             if batch.position >= due:
                 index.add(batch.base_offset - self.base_offset, batch.position, newest)
                 due = batch.position + interval_bytes
             newest = max(newest, batch.max_timestamp)
         self._index = index
+        if self._aborted is None and not has_markers:
+            self._aborted = []
         return index
 
     def seal(self) -> None:
@@ -166,9 +208,16 @@ class Segment:
 
     def save_index(self, covered: int) -> None:
         """In a thread, while the segment may grow: call it only after the first `covered` bytes were synced."""
+        end_offset = self._end_offset(covered)
+        try:
+            aborted = aborted_transactions.dump(each for each in self.aborted if each.last_offset < end_offset)
+        except CorruptSegment:
+            return  # until the log has learnt it again, nothing may vouch for this segment
+        if aborted:
+            self.disk.replace(self.path("aborted"), aborted, durable=True)
         footer = Footer(
-            covered, self._end_offset(covered), self.created_ms, self.first_timestamp_ms, self.max_timestamp_ms,
-            self.max_timestamp_offset,
+            covered, end_offset, self.created_ms, self.first_timestamp_ms, self.max_timestamp_ms,
+            self.max_timestamp_offset, len(aborted) // aborted_transactions.ENTRY.size, crc32c(aborted),
         )  # fmt: skip
         self.disk.replace(self.path("index"), self.index.dump(footer), durable=False)
         self.sealed_to = covered
@@ -186,7 +235,7 @@ class Segment:
 
     def cut(self, position: int) -> None:
         """Takes away the batches at the position and behind it. Durable on return, as is what else went before."""
-        index, file = self.index, self.file
+        index, file, aborted = self.index, self.file, self.aborted
         self.disk.remove(self.path("index"))  # it vouches for bytes that will be others
         self.disk.sync_directory(self.directory)
         file.truncate(position)
@@ -194,6 +243,8 @@ class Segment:
         index.truncate(position)
         self._index = index
         self.size = self.indexed_to = position
+        end_offset = self._end_offset(position)
+        self._aborted = [each for each in aborted if each.last_offset < end_offset]
         self.trusted_from = min(self.trusted_from, position)
         self.sealed_to = 0
         self._find_times()

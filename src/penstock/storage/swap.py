@@ -20,7 +20,7 @@ from typing import NamedTuple
 from penstock.storage.disk import Disk
 from penstock.storage.segment import file_name
 
-_NAME = re.compile(r"(\d{20})-(\d{20})\.(log|index)\.(cleaned|swap)")
+_NAME = re.compile(r"(\d{20})-(\d{20})\.(log|index|aborted)\.(cleaned|swap)")
 
 
 class OffsetRange(NamedTuple):
@@ -34,7 +34,10 @@ class OffsetRange(NamedTuple):
 def replace_segments(disk: Disk, directory: Path, ranges: Iterable[OffsetRange]) -> None:
     """The cleaned files of the ranges must have been synced, and their names too."""
     ranges = list(ranges)
+    names = set(disk.names(directory))
     for each in ranges:
+        if each.path(directory, "aborted.cleaned").name in names:
+            disk.rename(each.path(directory, "aborted.cleaned"), each.path(directory, "aborted.swap"))
         disk.rename(each.path(directory, "index.cleaned"), each.path(directory, "index.swap"))
         disk.rename(each.path(directory, "log.cleaned"), each.path(directory, "log.swap"))
     disk.sync_directory(directory)
@@ -50,8 +53,9 @@ def finish_interrupted(disk: Disk, directory: Path) -> None:
             found.setdefault((OffsetRange(int(base), int(end)), state), set()).add(kind)
     decided = sorted(each for (each, state), kinds in found.items() if state == "swap" and "log" in kinds)
     for each in decided:
-        if "index" in found.get((each, "cleaned"), ()):  # the crash kept only one of the two new names
-            disk.rename(each.path(directory, "index.cleaned"), each.path(directory, "index.swap"))
+        for kind in ("index", "aborted"):
+            if kind in found.get((each, "cleaned"), ()):  # the crash kept only some of the new names
+                disk.rename(each.path(directory, f"{kind}.cleaned"), each.path(directory, f"{kind}.swap"))
     if decided:
         _finish(disk, directory, decided)
     for each, state in found:
@@ -59,7 +63,7 @@ def finish_interrupted(disk: Disk, directory: Path) -> None:
 
 
 def remove(disk: Disk, directory: Path, each: OffsetRange, state: str = "cleaned") -> None:
-    for kind in ("log", "index"):
+    for kind in ("log", "index", "aborted"):
         disk.remove(each.path(directory, f"{kind}.{state}"))
 
 
@@ -70,12 +74,15 @@ def _finish(disk: Disk, directory: Path, ranges: list[OffsetRange]) -> None:
     for each in ranges:
         if each in indexed:  # else it has its final name already
             disk.remove(directory / file_name(each.base, "index"))
+            disk.remove(directory / file_name(each.base, "aborted"))
         for base in bases:
             if each.base < base < each.end:
-                disk.remove(directory / file_name(base, "log"))
-                disk.remove(directory / file_name(base, "index"))
+                for kind in ("log", "index", "aborted"):
+                    disk.remove(directory / file_name(base, kind))
     disk.sync_directory(directory)
     for each in ranges:
         if each in indexed:
             disk.rename(each.path(directory, "index.swap"), directory / file_name(each.base, "index"))
+        if each.path(directory, "aborted.swap").name in names:
+            disk.rename(each.path(directory, "aborted.swap"), directory / file_name(each.base, "aborted"))
         disk.rename(each.path(directory, "log.swap"), directory / file_name(each.base, "log"))

@@ -25,7 +25,10 @@ def truncate_to(log: Log, offset: int) -> None:
     keep = log.segment_of(offset)
     segment = log.segments[keep]
     first = segment.find(offset) if segment.size else None
-    end = max(min(offset, first.base_offset) if first else offset, log.start_offset)
+    if first is not None and first.base_offset < log.start_offset:  # nothing of the log is left, and its file has a gap
+        restart_at(log, log.start_offset)
+        return
+    end = min(offset, first.base_offset) if first else offset
     for dropped in reversed(log.segments[keep + 1 :]):
         dropped.remove()
     snapshots.remove_behind(log.disk, log.directory, end)

@@ -73,28 +73,51 @@ def _document(group: Group, rows: list[dict[str, Any]], lag: int) -> dict[str, A
             "client_id": member.client_id,
             "host": member.host,
             "instance_id": member.instance_id,
-            "assignment": [{"topic": topic, "partition": partition} for topic, partition in member.partitions],
+            "epoch": member.epoch,
+            "state": member.state,
+            "assignment": _listed(member.partitions),
+            "target": None if member.target is None else _listed(member.target),
         }
         for member in group.members
     ]
-    facts = {"group": group.name, "state": group.state, "assignor": group.assignor, "coordinator": group.coordinator}
-    return {**facts, "lag": lag, "members": members, "partitions": rows}
+    facts = {"group": group.name, "type": group.kind, "state": group.state, "assignor": group.assignor}
+    epochs = {"epoch": group.epoch, "assignment_epoch": group.assignment_epoch, "coordinator": group.coordinator}
+    return {**facts, **epochs, "lag": lag, "members": members, "partitions": rows}
+
+
+def _listed(partitions: tuple[Key, ...]) -> list[dict[str, Any]]:
+    return [{"topic": topic, "partition": partition} for topic, partition in partitions]
 
 
 def _print(group: Group, rows: list[dict[str, Any]], lag: int) -> None:
     from penstock.cli.output import print_facts, print_table
 
-    facts: list[tuple[str, object]] = [("group", group.name), ("state", group.state)]
+    facts: list[tuple[str, object]] = [("group", group.name), ("type", group.kind), ("state", group.state)]
+    if group.epoch is not None:
+        facts += [("epoch", group.epoch), ("assignment epoch", group.assignment_epoch)]
     facts += [("coordinator", group.coordinator), ("assignor", group.assignor or None)]
     facts += [("members", len(group.members)), ("total lag", f"{lag:,}")]
     print_facts(facts)
     if group.members:
         print()
-        members = [(m.id, m.client_id, m.host, m.instance_id, _assignment(m.partitions)) for m in group.members]
-        print_table(["member", "client", "host", "instance", "assignment"], members)
+        _print_members(group)
     if rows:
         print()
         print_table(PARTITION_COLUMNS, [[row[name] for name in PARTITION_COLUMNS] for row in rows])
+
+
+def _print_members(group: Group) -> None:
+    from penstock.cli.group.groups import CONSUMER
+    from penstock.cli.output import print_table
+
+    who = [(m.id, m.client_id, m.host, m.instance_id) for m in group.members]
+    columns = ["member", "client", "host", "instance"]
+    if group.kind == CONSUMER:
+        columns += ["epoch", "state", "assignment", "target"]
+        what = [(m.epoch, m.state, _assignment(m.partitions), _assignment(m.target or ())) for m in group.members]
+        print_table(columns, [(*one, *other) for one, other in zip(who, what, strict=True)])
+    else:
+        print_table([*columns, "assignment"], [(*one, _assignment(m.partitions)) for one, m in zip(who, group.members)])
 
 
 def _assignment(partitions: tuple[Key, ...]) -> str:

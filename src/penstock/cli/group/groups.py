@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
@@ -20,6 +20,9 @@ STATES = {
 }
 
 
+CONSUMER = "consumer"
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     id: str
@@ -27,6 +30,10 @@ class Member:
     host: str
     instance_id: str | None
     partitions: tuple[Key, ...]
+    # Of a consumer group (KIP-848):
+    target: tuple[Key, ...] | None = None  # what it is to have, once the others have let go of it
+    epoch: int | None = None
+    state: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +43,20 @@ class Group:
     assignor: str
     coordinator: int | None
     members: tuple[Member, ...]
+    kind: str
+    epoch: int | None = None
+    assignment_epoch: int | None = None
 
 
-def state_name(state: Any) -> str:
+def state_name(state: Any, kind: str) -> str:
     name: str = state.name
+    if name == "UNKNOWN" and kind == CONSUMER:
+        return "rebalancing"  # librdkafka knows the names of the states of classic groups
     return STATES.get(name, name.replace("_", " ").lower())
+
+
+def kind_name(kind: Any) -> str:
+    return "-" if kind is None else str(kind.name).lower()
 
 
 def listings(connection: Connection) -> list[Any]:
@@ -67,18 +83,57 @@ def find(connection: Connection, name: str) -> Group | None:
         if problem.kafka_error == KafkaError.GROUP_ID_NOT_FOUND:
             return None
         raise
-    state = state_name(found.state)
+    kind = kind_name(found.type)
+    state = state_name(found.state, kind)
     if state == "dead":
         return None
     members = tuple(_member(member) for member in found.members)
     coordinator = found.coordinator.id if found.coordinator is not None else None
-    return Group(name, state, found.partition_assignor or "", coordinator, members)
+    group = Group(name, state, found.partition_assignor or "", coordinator, members, kind)
+    return _with_epochs(group, found.coordinator) if kind == CONSUMER and found.coordinator is not None else group
 
 
 def _member(found: Any) -> Member:
-    places = found.assignment.topic_partitions if found.assignment else []
-    partitions = tuple(sorted((str(place.topic), int(place.partition)) for place in places or []))
-    return Member(found.member_id, found.client_id, found.host.lstrip("/"), found.group_instance_id, partitions)
+    target = _places(found.target_assignment) if found.target_assignment else None
+    host = found.host.lstrip("/")
+    instance_id = found.group_instance_id
+    return Member(found.member_id, found.client_id, host, instance_id, _places(found.assignment), target)
+
+
+def _places(assignment: Any) -> tuple[Key, ...]:
+    places = assignment.topic_partitions if assignment else []
+    return tuple(sorted((str(place.topic), int(place.partition)) for place in places or []))
+
+
+def _with_epochs(group: Group, coordinator: Any) -> Group:
+    from penstock.cli.group.epochs import ask_coordinator, places
+
+    found = ask_coordinator(coordinator, group.name)
+    if found is None:
+        return group
+    members = []
+    for member in found.members:
+        owned, target = places(member.assignment), places(member.target_assignment)
+        settled = owned == target and member.member_epoch == found.assignment_epoch
+        members.append(
+            Member(
+                member.member_id,
+                member.client_id,
+                member.client_host.lstrip("/"),
+                member.instance_id,
+                tuple(sorted(owned)),
+                tuple(sorted(target)),
+                member.member_epoch,
+                "stable" if settled else "reconciling",
+            )
+        )
+    return replace(
+        group,
+        state=found.group_state.lower(),
+        members=tuple(members),
+        epoch=found.group_epoch,
+        assignment_epoch=found.assignment_epoch,
+    )
 
 
 def committed(connection: Connection, name: str) -> dict[Key, int]:

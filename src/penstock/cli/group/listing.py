@@ -20,14 +20,14 @@ def configure(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from penstock.cli.connection import Connection
-    from penstock.cli.group.groups import listings, state_name
+    from penstock.cli.group.groups import kind_name, listings, state_name
     from penstock.cli.output import print_json, print_table
 
     found = listings(Connection(args.bootstrap))
-    rows = [
-        (listing.group_id, state_name(listing.state), "-" if listing.type is None else listing.type.name.lower())
-        for listing in found
-    ]
+    rows = []
+    for listing in found:
+        kind = kind_name(listing.type)
+        rows.append((listing.group_id, state_name(listing.state, kind), kind))
     if args.json:
         print_json([{"group": group, "state": state, "type": kind} for group, state, kind in rows])
     elif rows:

@@ -7,14 +7,39 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import NamedTuple
 
 from penstock.protocol.errors import ErrorCode
-from penstock.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from penstock.server.context import Call, Context
 
 log = logging.getLogger(__name__)
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+class Feature(NamedTuple):
+    """What brokers of a cluster switch on together (KIP-584), and what clients look at before they use it."""
+
+    name: str
+    supported_from: int
+    supported_to: int
+    finalized: int
+
+
+FEATURES = (
+    Feature("group.version", 0, 1, 1),  # consumer groups (KIP-848)
+    Feature("transaction.version", 0, 2, 2),  # a producer epoch for each transaction (KIP-890)
+)
+FEATURES_EPOCH = 0  # rises whenever another version is finalized, which here never happens while a broker runs
+# Clients fail on a feature that is supported from 0 unless they speak this version (KAFKA-17492).
+LEVEL_0_SINCE = 4
 
 
 def handle(context: Context, call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
@@ -24,7 +49,19 @@ def handle(context: Context, call: Call[ApiVersionsRequest]) -> ApiVersionsRespo
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         seen = {"host": call.client_host, "id": call.client_id, "software": name, "version": version}
         log.debug("client", extra=seen)
-    return ApiVersionsResponse(api_keys=served())
+    return ApiVersionsResponse(
+        api_keys=served(),
+        supported_features=[
+            SupportedFeatureKey(name=each.name, min_version=each.supported_from, max_version=each.supported_to)
+            for each in FEATURES
+            if each.supported_from > 0 or call.version >= LEVEL_0_SINCE
+        ],
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=[
+            FinalizedFeatureKey(name=each.name, max_version_level=each.finalized, min_version_level=each.finalized)
+            for each in FEATURES
+        ],
+    )
 
 
 def served() -> list[ApiVersion]:

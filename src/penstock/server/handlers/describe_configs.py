@@ -1,9 +1,10 @@
-"""DescribeConfigs: the settings in force on a topic or a broker, and where each of them comes from."""
+"""DescribeConfigs: the settings in force on a topic, a broker or a group, and where each of them comes from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from penstock.cluster.settings import GROUP_SETTINGS
 from penstock.cluster.topic_names import check_topic_name
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.describe_configs import (
@@ -62,8 +63,16 @@ def _entries(context: Context, resource: DescribeConfigsResource) -> Iterable[Co
         if not name:
             what = "Client metrics subscription" if kind == ResourceType.CLIENT_METRICS else "Group"
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
-        return ()
+        return _group_entries(context, name) if kind == ResourceType.GROUP else ()
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _group_entries(context: Context, group_id: str) -> Iterator[ConfigEntry]:
+    """Of any name: a group has settings before it exists."""
+    config = context.image.group_configs.get(group_id, {})
+    for name, setting in GROUP_SETTINGS.items():
+        (origin,) = context.settings.group_origins(name, config)
+        yield ConfigEntry(setting, origin.text, origin.source, False, [origin])
 
 
 def _shown(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

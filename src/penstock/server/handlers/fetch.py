@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -91,6 +92,8 @@ class _Fetch:
             partition = self._partition(key, asked)
             self._touched.append(partition)
             found = self._read_partition(partition, asked, data, room, total == 0)
+            if found is not None and data.aborted_transactions is not None:
+                data.aborted_transactions = _aborted(partition, asked.fetch_offset, found.end_offset)
             records: Any = memoryview(b"")
             if found is not None:
                 now = found.size <= READ_NOW_MAX and total < READ_NOW_TOTAL_MAX
@@ -121,7 +124,8 @@ class _Fetch:
         self, partition: Partition, asked: FetchPartition, data: PartitionData, room: int, first: bool
     ) -> FileRange | None:
         store, offset = partition.log, asked.fetch_offset
-        data.high_watermark = data.last_stable_offset = partition.high_watermark
+        data.high_watermark = partition.high_watermark
+        data.last_stable_offset = partition.last_stable_offset
         data.log_start_offset = store.start_offset
         if partition.error is not None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.deleted else ErrorCode.KAFKA_STORAGE_ERROR)
@@ -136,7 +140,8 @@ class _Fetch:
         if size_max <= 0 and not first:
             return None
         try:
-            return store.read(offset, size_max, partition.committed, at_least_one=first)
+            until = partition.committed if data.aborted_transactions is None else partition.stable
+            return store.read(offset, size_max, until, at_least_one=first)
         except (CorruptSegment, OSError) as error:
             log.error("not served: %s", error, extra={"partition": partition.name, "offset": offset})
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
@@ -192,6 +197,13 @@ class _Fetch:
             self._timer.cancel()
         for partition in waited or self._touched:
             partition.fetchers.pop(self._arrived, None)
+
+
+def _aborted(partition: Partition, offset: int, end_offset: int) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+        for each in partition.log.aborted_between(offset, end_offset)
+    ]
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:

@@ -1,13 +1,14 @@
-"""FindCoordinator: which broker leads the partition that a group's state lives in."""
+"""FindCoordinator: which broker leads the partition that a group's or a transactional id's state lives in."""
 
 from __future__ import annotations
 
+from penstock.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.server.cluster_view import nodes_on
 from penstock.server.context import Call, Context
 
-GROUP = 0
+_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}  # by key type: a group, a transactional id
 
 
 async def handle(context: Context, call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
@@ -27,10 +28,11 @@ async def handle(context: Context, call: Call[FindCoordinatorRequest]) -> FindCo
 
 
 async def _find(context: Context, call: Call[FindCoordinatorRequest], key: str) -> Coordinator:
-    if call.request.key_type != GROUP:
-        problem = "This broker coordinates groups, not transactions."
+    topic = _TOPICS.get(call.request.key_type)
+    if topic is None:
+        problem = f"Nobody coordinates keys of type {call.request.key_type}."
         return Coordinator(key=key, node_id=-1, port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
-    await context.controller.ensure_offsets_topic()
+    await context.controller.ensure_topic(topic)
     for node in nodes_on(context.image, call.listener):
         if node.node_id == context.node_id:
             return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port)

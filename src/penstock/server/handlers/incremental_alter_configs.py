@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from penstock.cluster.config_changes import Append, Change, Subtract
+from penstock.cluster.config_changes import Append, Change, Changes, Subtract
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -13,7 +13,8 @@ from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from penstock.server.config_resources import alter, check_entries, named_twice
+from penstock.server.config_alterations import alter_each
+from penstock.server.config_resources import check_entries
 from penstock.server.context import Call, Context
 
 
@@ -26,27 +27,21 @@ class ConfigOperation(IntEnum):
 
 async def handle(context: Context, call: Call[IncrementalAlterConfigsRequest]) -> IncrementalAlterConfigsResponse:
     request = call.request
-    twice = named_twice(request.resources)
-    response = IncrementalAlterConfigsResponse()
-    for resource in request.resources:
-        answer = AlterConfigsResourceResponse(
-            resource_type=resource.resource_type, resource_name=resource.resource_name
-        )
-        response.responses.append(answer)
-        try:
-            if (resource.resource_type, resource.resource_name) in twice:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            await _change(context, resource, request.validate_only)
-        except ApiError as error:
-            answer.error_code, answer.error_message = error.code, error.message
-    return response
+    answers = await alter_each(
+        context,
+        request.resources,
+        _changes,
+        AlterConfigsResourceResponse,
+        replace=False,
+        validate_only=request.validate_only,
+    )
+    return IncrementalAlterConfigsResponse(responses=answers)
 
 
-async def _change(context: Context, resource: AlterConfigsResource, validate_only: bool) -> None:
+def _changes(resource: AlterConfigsResource) -> Changes:
     deleted = [config.name for config in resource.configs if config.config_operation == ConfigOperation.DELETE]
     check_entries(resource.configs, deleted=deleted)
-    changes = {config.name: _change_of(config) for config in resource.configs}
-    await alter(context, resource, changes, replace=False, validate_only=validate_only)
+    return {config.name: _change_of(config) for config in resource.configs}
 
 
 def _change_of(config: AlterableConfig) -> Change:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import logging
-
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.server.context import Call, Context
-from penstock.server.producer_ids import producer_ids
-
-log = logging.getLogger(__name__)
+from penstock.server.transaction_calls import ask_with_id, fenced_as, new_producer_id
+from penstock.transactions.commands import Initialize
 
 NONE = -1
+FIRST_VERSION_WITH_FENCED = 4
 
 
 async def handle(context: Context, call: Call[InitProducerIdRequest]) -> InitProducerIdResponse:
     request = call.request
-    if request.transactional_id is not None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "This broker does not serve transactions.")
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         raise ApiError(ErrorCode.INVALID_REQUEST, "A producer id and its epoch come together.")
+    if request.transactional_id is None:
+        return InitProducerIdResponse(producer_id=await new_producer_id(context), producer_epoch=0)
+    if not request.transactional_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "A transactional id may not be empty.")
+    transactional_id = request.transactional_id
     try:
-        producer_id = await producer_ids(context.controller).next()
+        producer_id, producer_epoch = await ask_with_id(
+            context,
+            transactional_id,
+            lambda ticket, spare_id: Initialize(
+                ticket, transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch,
+                spare_id,
+            ),
+        )  # fmt: skip
     except ApiError as error:
-        # The code on which every client tries again: the producer has lost nothing yet.
-        log.warning("no producer id: %s", error)
-        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from error
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+        raise fenced_as(error, call.version >= FIRST_VERSION_WITH_FENCED) from error
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch)

@@ -32,4 +32,6 @@ def _names(context: Context, kind: int) -> list[str]:
         return sorted(context.image.topics)
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return [str(node_id) for node_id in sorted(context.image.brokers)]
+    if kind == ResourceType.GROUP:
+        return sorted(context.image.group_configs)
     return []

@@ -15,7 +15,7 @@ from penstock.protocol.messages.list_offsets import (
 from penstock.replication.partition import Partition
 from penstock.server.context import Call, Context
 from penstock.server.deferred import Deferred
-from penstock.server.handlers.fetch import check_leader_epoch
+from penstock.server.handlers.fetch import READ_COMMITTED, check_leader_epoch
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -69,22 +69,25 @@ def _list(
         check_leader_epoch(partition, asked.current_leader_epoch)
         if call.version < FIRST_VERSION.get(asked.timestamp, 0) or asked.timestamp < LATEST_TIERED:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
-        answer.offset, answer.timestamp, answer.leader_epoch = _offset(partition, asked.timestamp)
+        end = partition.last_stable_offset if call.request.isolation_level == READ_COMMITTED else None
+        answer.offset, answer.timestamp, answer.leader_epoch = _offset(partition, asked.timestamp, end)
     except ApiError as error:
         answer.error_code = error.code
     return answer
 
 
-def _offset(partition: Partition, timestamp: int) -> tuple[int, int, int]:
-    """Offset, its timestamp and its leader epoch; -1 for what there is none of."""
+def _offset(partition: Partition, timestamp: int, stable: int | None) -> tuple[int, int, int]:
+    """Offset, its timestamp and its leader epoch; -1 for what there is none of. Nothing behind what is stable, if it is
+    given."""
     store = partition.log
+    end = partition.high_watermark if stable is None else stable
     if timestamp == LATEST:
-        return partition.high_watermark, -1, partition.leader_epoch
+        return end, -1, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return store.start_offset, -1, store.epochs.epoch_of(store.start_offset)
     if timestamp == LATEST_TIERED:
         return -1, -1, -1
     found = store.max_timestamp() if timestamp == MAX_TIMESTAMP else store.offset_for_timestamp(timestamp)
-    if found is None or found[0] >= partition.high_watermark:
+    if found is None or found[0] >= end:
         return -1, -1, -1
     return found

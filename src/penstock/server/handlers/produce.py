@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+from penstock.coordinator.machine import ProducerStamp
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -26,10 +27,15 @@ from penstock.protocol.record_batch import (
 from penstock.replication.partition import Partition, PartitionSettings
 from penstock.server.context import Call, Context
 from penstock.server.deferred import Deferred
+from penstock.server.transaction_calls import admit
 from penstock.storage import jobs
 from penstock.storage.worker import WorkerFailed
+from penstock.transactions.transaction import TopicPartition
 
 ACKS_ALL = -1
+FIRST_VERSION_ABORTABLE = 11  # knows TRANSACTION_ABORTABLE
+FIRST_VERSION_THAT_ADDS = 12  # the first batch adds its partition to the transaction (KIP-890)
+NOT_IN_TRANSACTION = "the partition could not be found in, or added to, the producer's transaction"
 DECOMPRESSED_MAX = 32 * 1024 * 1024
 
 _Work = tuple[Partition | None, memoryview, PartitionProduceResponse]
@@ -39,11 +45,11 @@ def handle(
     context: Context, call: Call[ProduceRequest]
 ) -> Deferred[ProduceResponse] | Awaitable[ProduceResponse] | ProduceResponse:
     request = call.request
-    if request.transactional_id is not None:
-        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served yet")
     if request.acks not in (ACKS_ALL, 0, 1):
         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
     work = _Produce(context, call)
+    if request.transactional_id is not None and (begun := work.begun()):
+        return work.begin_transactions(request.transactional_id, begun)
     if any(partition is not None and partition.settings.needs_worker for *_, partition in work.partitions()):
         return work.open_all()
     work.append_all()
@@ -70,6 +76,47 @@ class _Produce:
                 name = known.name if known is not None else ""
             for data in topic.partition_data:
                 yield topic, data, self.context.partitions.get(name, data.index) if name else None
+
+    def begun(self) -> dict[ProducerStamp, list[Partition]]:
+        """The partitions in which a producer would begin its transaction with this request."""
+        begun: dict[ProducerStamp, list[Partition]] = {}
+        for _, data, partition in self.partitions():
+            if partition is None or partition.internal:
+                continue
+            if data.records is None or len(data.records) < HEADER_SIZE:
+                continue
+            header = BatchHeader._make(HEADER.unpack_from(data.records))
+            producer = ProducerStamp(header.producer_id, header.producer_epoch)
+            if header.is_transactional and header.producer_id >= 0 and partition.needs_verification(*producer):
+                begun.setdefault(producer, []).append(partition)
+        return begun
+
+    def begin_transactions(
+        self, transactional_id: str, begun: dict[ProducerStamp, list[Partition]]
+    ) -> Awaitable[ProduceResponse]:
+        """The coordinator must know of every partition before the first batch is in it."""
+        work, release = self._take_along()
+        return self._begin_transactions(transactional_id, begun, work, release)
+
+    async def _begin_transactions(
+        self,
+        transactional_id: str,
+        begun: dict[ProducerStamp, list[Partition]],
+        work: list[_Work],
+        release: Callable[[], None] | None,
+    ) -> ProduceResponse:
+        refused: dict[TopicPartition, ErrorCode] = {}
+        try:
+            for producer, partitions in begun.items():
+                refused |= await admit(
+                    self.context, transactional_id, producer, partitions,
+                    adds=self.version >= FIRST_VERSION_THAT_ADDS, abortable=self.version >= FIRST_VERSION_ABORTABLE,
+                )  # fmt: skip
+        except BaseException:
+            if release is not None:
+                release()
+            raise
+        return await self._open_all(work, release, refused)
 
     def append_all(self) -> None:
         topics: dict[int, TopicProduceResponse] = {}
@@ -134,19 +181,27 @@ class _Produce:
 
     def open_all(self) -> Awaitable[ProduceResponse]:
         """Batches that must be opened go to the worker process first."""
+        work, release = self._take_along()
+        return self._open_all(work, release, {})
+
+    def _take_along(self) -> tuple[list[_Work], Callable[[], None] | None]:
+        """The memory that the request came in is another's when this turn ends, unless it is taken along."""
         topics: dict[int, TopicProduceResponse] = {}
-        # The memory that the request came in is another's when this turn ends, unless it is taken along.
         release = self.connection.detach_large()
         work = [
             (partition, _kept(data.records, release is not None), self._answer(topics, topic, data))
             for topic, data, partition in self.partitions()
         ]
-        return self._open_all(work, release)
+        return work, release
 
-    async def _open_all(self, work: list[_Work], release: Callable[[], None] | None) -> ProduceResponse:
+    async def _open_all(
+        self, work: list[_Work], release: Callable[[], None] | None, refused: Mapping[TopicPartition, ErrorCode]
+    ) -> ProduceResponse:
         try:
             for partition, batch, answer in work:
                 try:
+                    if partition is not None and (code := refused.get((partition.topic, partition.index))):
+                        raise ApiError(code, NOT_IN_TRANSACTION)
                     opened = batch if partition is None else await self._opened(partition, batch)
                     self._append(partition, opened, answer)
                 except ApiError as error:

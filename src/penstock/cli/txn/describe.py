@@ -1,0 +1,48 @@
+"""`penstock txn describe`."""
+
+from __future__ import annotations
+
+import argparse
+
+from penstock.cli.parser import Parser
+
+EXAMPLES = """\
+examples:
+  penstock txn describe billing-1
+  penstock txn describe billing-1 --json
+"""
+
+
+def configure(parser: Parser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("id", metavar="ID", help="the transactional id")
+    parser.leaf(run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from penstock.cli.connection import Connection
+    from penstock.cli.output import print_json, print_table
+    from penstock.cli.txn.transactions import age_s, described, spoken
+
+    state = described(Connection(args.bootstrap), args.id)
+    open_s = age_s(state)
+    if args.json:
+        print_json({
+            "id": state.transactional_id, "state": state.transaction_state, "producer_id": state.producer_id,
+            "producer_epoch": state.producer_epoch, "timeout_ms": state.transaction_timeout_ms, "open_s": open_s,
+            "partitions": [
+                {"topic": topic.topic, "partition": index} for topic in state.topics for index in topic.partitions
+            ],
+        })  # fmt: skip
+        return 0
+    facts = [
+        ("id", state.transactional_id), ("state", state.transaction_state), ("producer id", state.producer_id),
+        ("producer epoch", state.producer_epoch), ("aborted after", spoken(state.transaction_timeout_ms / 1000)),
+        ("open for", spoken(open_s)),
+    ]  # fmt: skip
+    for name, value in facts:
+        print(f"{name:<16}{value}")
+    if state.topics:
+        print()
+        print_table(["topic", "partitions"], [(t.topic, ", ".join(map(str, t.partitions))) for t in state.topics])
+    return 0

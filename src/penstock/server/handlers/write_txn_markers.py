@@ -1,0 +1,54 @@
+"""WriteTxnMarkers: a coordinator's decision for partitions of this broker, or an operator's for one that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.coordinator.machine import ProducerStamp
+from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from penstock.server.context import Call, Context
+from penstock.storage.aborted import Marker
+
+
+async def handle(context: Context, call: Call[WriteTxnMarkersRequest]) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(markers=[await _write(context, marker) for marker in call.request.markers])
+
+
+async def _write(context: Context, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+    producer = ProducerStamp(asked.producer_id, asked.producer_epoch)
+    marker = Marker(asked.transaction_result, asked.coordinator_epoch)
+    partitions = [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
+    codes = await asyncio.gather(*(_write_one(context, each, producer, marker) for each in partitions))
+    results = dict(zip(partitions, codes))
+    return WritableTxnMarkerResult(
+        producer_id=asked.producer_id,
+        topics=[
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=[
+                    WritableTxnMarkerPartitionResult(partition_index=index, error_code=results[topic.name, index])
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in asked.topics
+        ],
+    )
+
+
+async def _write_one(context: Context, where: tuple[str, int], producer: ProducerStamp, marker: Marker) -> ErrorCode:
+    written: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+    def done(error: ApiError | None) -> None:
+        if not written.done():
+            written.set_result(ErrorCode.NONE if error is None else ErrorCode(error.code))
+
+    context.markers.write(where, producer, marker, done)
+    return await written

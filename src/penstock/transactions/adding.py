@@ -1,0 +1,54 @@
+"""AddPartitionsToTxn, AddOffsetsToTxn, and what they are with transactions of version 2: the first batch of a producer.
+
+Nothing may be written to a partition in a transaction before the coordinator knows of it, or nobody would end it there.
+"""
+
+from __future__ import annotations
+
+from penstock.protocol.errors import ErrorCode
+from penstock.transactions.commands import AddPartitions
+from penstock.transactions.states import State
+from penstock.transactions.transaction import Transaction
+from penstock.transactions.turn import Turn
+
+
+def add_partitions(turn: Turn, command: AddPartitions) -> None:
+    transaction = turn.transactions.get(command.transactional_id)
+    error = _error(transaction, command)
+    if error or transaction is None:
+        turn.reply(command.ticket, dict.fromkeys(command.partitions, error))
+    elif transaction.state.is_prepared:
+        turn.wait(command.transactional_id, command)
+    elif command.verify_only:
+        turn.reply(command.ticket, _verified(transaction, command))
+    elif transaction.state is State.ONGOING and command.partitions <= transaction.partitions:
+        turn.reply(command.ticket, dict.fromkeys(command.partitions, ErrorCode.NONE))
+    else:
+        _add(turn, command, transaction)
+
+
+def _error(transaction: Transaction | None, command: AddPartitions) -> ErrorCode:
+    if transaction is None or transaction.producer_id != command.producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return ErrorCode.NONE if transaction.producer_epoch == command.producer_epoch else ErrorCode.PRODUCER_FENCED
+
+
+def _verified(transaction: Transaction, command: AddPartitions) -> dict[tuple[str, int], ErrorCode]:
+    known = transaction.partitions if transaction.state is State.ONGOING else frozenset()
+    return {
+        partition: ErrorCode.NONE if partition in known else ErrorCode.TRANSACTION_ABORTABLE
+        for partition in command.partitions
+    }
+
+
+def _add(turn: Turn, command: AddPartitions, transaction: Transaction) -> None:
+    is_open = transaction.state is State.ONGOING
+    partitions = (transaction.partitions if is_open else frozenset()) | command.partitions
+    added = transaction.becoming(
+        State.ONGOING, turn.now_ms, partitions=partitions, version=command.version,
+        started_ms=transaction.started_ms if is_open else turn.now_ms,
+    )  # fmt: skip
+    error = ErrorCode.NONE
+    if len(partitions) > turn.config.partitions_max or not turn.store(added):
+        error = ErrorCode.POLICY_VIOLATION
+    turn.reply(command.ticket, dict.fromkeys(command.partitions, error))

@@ -1,0 +1,44 @@
+"""One transactional id: its producer, and the transaction that it has open or had last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from penstock.transactions.states import State, may_follow
+
+NO_ID = -1
+NO_EPOCH = -1
+EPOCH_MAX = 2**15 - 1
+
+TopicPartition = tuple[str, int]
+
+
+def is_exhausted(epoch: int) -> bool:
+    """One epoch is left, with which a transaction may still be fenced. The producer gets another id."""
+    return epoch >= EPOCH_MAX - 1
+
+
+@dataclass(slots=True)
+class Transaction:
+    """As it is in the log. Rules never change it: they make the next one with `becoming`, and `apply` puts it here."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int = NO_EPOCH
+    previous_producer_id: int = NO_ID  # whose last epoch may still be retried with
+    next_producer_id: int = NO_ID  # handed out already, in use when the markers are written
+    last_epoch: int = NO_EPOCH  # the epoch before this one, whose owner may not have heard of this one
+    timeout_ms: int = 0
+    state: State = State.EMPTY
+    partitions: frozenset[TopicPartition] = field(default_factory=frozenset)
+    started_ms: int = -1
+    updated_ms: int = -1
+    version: int = 0  # the client's transactions: 2 if the epoch rises with each (KIP-890)
+
+    def becoming(self, state: State, now_ms: int, **changes: object) -> Transaction:
+        assert may_follow(self.state, state), f"{self.transactional_id}: {self.state.name} to {state.name}"
+        return replace(self, state=state, updated_ms=now_ms, **changes)  # type: ignore[arg-type]
+
+    @property
+    def deadline_ms(self) -> int | None:
+        return self.started_ms + self.timeout_ms if self.state is State.ONGOING else None
