@@ -155,7 +155,7 @@ class TransactionsOnABadNetwork(RuleBasedStateMachine):
     def _decided(self, name: str, stamp: Stamp, version: int) -> bool | None:
         """What the log says of the last transaction that was ended under a producer's id and epoch."""
         producer_id, epoch = stamp
-        ended_with = epoch + 1 if version == BUMPING else epoch
+        ended_with = min(epoch + 1, EPOCH_MAX) if version == BUMPING else epoch
         decided = [
             each.state.is_commit
             for each in self._history(name)
