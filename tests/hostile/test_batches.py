@@ -29,7 +29,7 @@ from tests.hostile.clients import NOW_MS, PRODUCE_VERSION, RawClient, answers_of
 from tests.hostile.conftest import Hostile
 
 CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION = 2, 3, 10, 17
-INVALID_REQUIRED_ACKS, INVALID_TIMESTAMP, INVALID_TXN_STATE = 21, 32, 48
+INVALID_REQUIRED_ACKS, INVALID_TIMESTAMP, TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 21, 32, 53
 UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD = 76, 87
 LONGEST_AGO, FARTHEST = -(2**63), 2**63 - 1
 
@@ -75,7 +75,8 @@ REFUSED: dict[str, tuple[bytes, int]] = {
     "a control batch": (batch_of(b"\0\0\0\0\0\0", control=True), INVALID_RECORD),
     "a control batch of a transaction": (batch_of(b"\0\0\0\0", control=True, transactional=True), INVALID_RECORD),
     "a transaction that nobody began": (
-        batch_of(transactional=True, producer_id=9, producer_epoch=0, base_sequence=0), INVALID_TXN_STATE
+        batch_of(transactional=True, producer_id=9, producer_epoch=0, base_sequence=0),
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ),
     "attributes not yet invented": (changed(TWO, ATTRIBUTES_AT, "h", 0x80), INVALID_RECORD),
     "the highest attribute": (changed(TWO, ATTRIBUTES_AT, "h", -(2**15)), INVALID_RECORD),

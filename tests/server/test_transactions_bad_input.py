@@ -15,6 +15,7 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from penstock.protocol.messages.end_txn import EndTxnRequest
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.protocol.messages.write_txn_markers import (
@@ -380,6 +381,16 @@ def test_an_operator_can_end_what_hangs(bench: Bench) -> None:
     ]  # fmt: skip
     assert bench.committed() == []
     unharmed(bench)
+
+
+def test_an_id_has_a_coordinator_as_a_group_has(bench: Bench) -> None:
+    response = bench.ask((FindCoordinatorRequest(key=bench.unique("id"), key_type=1), 3))
+    assert (response.error_code, response.port) == (ErrorCode.NONE, bench.broker.port)
+    names = [bench.unique("id") for _ in range(3)]
+    response = bench.ask((FindCoordinatorRequest(coordinator_keys=names, key_type=1), 4))
+    assert [(each.key, each.error_code, each.port) for each in response.coordinators] == [
+        (name, ErrorCode.NONE, bench.broker.port) for name in names
+    ]
 
 
 def test_a_list_with_filters_that_mean_nothing(bench: Bench) -> None:

@@ -69,14 +69,14 @@ class TransactionEngine:
         self._tickets = itertools.count(1)
         self._waiting: dict[Ticket, Callable[[Any], None]] = {}
         self.machine = TransactionMachine(self.config)
-        self._carry_out(self.machine.loaded(self.now_ms))
+        self.carry_out(self.machine.loaded(self.now_ms))
 
     def submit(self, make: Callable[[Ticket], Command], reply: Callable[[Any], None]) -> None:
         ticket = Ticket(next(self._tickets))
         self._waiting[ticket] = reply
-        self._carry_out(self.machine.decide(make(ticket), self.now_ms))
+        self.carry_out(self.machine.decide(make(ticket), self.now_ms))
 
-    def _carry_out(self, outcome: Outcome) -> None:
+    def carry_out(self, outcome: Outcome) -> None:
         for record in outcome.records:
             self.log.append(record)
             self.machine.apply(record, self.now_ms)
@@ -84,7 +84,7 @@ class TransactionEngine:
             self._waiting.pop(ticket)(answer)
         self.effects += outcome.effects
         for command in outcome.again:
-            self._carry_out(self.machine.decide(command, self.now_ms))
+            self.carry_out(self.machine.decide(command, self.now_ms))
 
     def reload(self, length: int | None = None) -> None:
         """Another coordinator, which finds the log, or so many of its records. Who waited is told to look for it."""
@@ -96,14 +96,14 @@ class TransactionEngine:
         self.effects = []
         for record in self.log:
             self.machine.apply(record, self.now_ms)
-        self._carry_out(self.machine.loaded(self.now_ms))
+        self.carry_out(self.machine.loaded(self.now_ms))
 
     def advance(self, by_ms: int = 0) -> None:
         """Moves the clock, and ticks as often as the machine asks to be."""
         until_ms = self.now_ms + by_ms
         while (due := self.machine.next_deadline_ms()) is not None and due <= until_ms:
             self.now_ms = max(self.now_ms, due)
-            self._carry_out(self.machine.tick(self.now_ms))
+            self.carry_out(self.machine.tick(self.now_ms))
         self.now_ms = until_ms
 
     # ---- what producers ask

@@ -127,7 +127,7 @@ def test_many_that_are_due_at_once_are_aborted_in_as_many_appends_as_it_takes() 
         engine.add(engine.producer(name), *((name, index) for index in range(20)), name=name)
     engine.now_ms += TIMEOUT_MS
     before = len(engine.log)
-    engine._carry_out(engine.machine.tick(engine.now_ms))
+    engine.carry_out(engine.machine.tick(engine.now_ms))
     assert 0 < len(engine.log) - before < len(names), "one append must not hold them all"
     due = engine.machine.next_deadline_ms()
     assert due is not None
@@ -198,7 +198,7 @@ def test_a_bounded_number_is_forgotten_at_a_time(engine: TransactionEngine) -> N
     engine.now_ms += WEEK_MS + HOUR_MS
     outcome = engine.machine.tick(engine.now_ms)
     assert len(outcome.records) == EXPIRED_PER_TURN
-    engine._carry_out(outcome)
+    engine.carry_out(outcome)
     engine.advance(5)
     assert not engine.machine.transactions
 

@@ -152,7 +152,7 @@ class Partition:
 
     # ---- appending
 
-    def append(self, batch: memoryview, now_ms: int) -> Appended:
+    def append(self, batch: memoryview, now_ms: int, may_be_transactional: bool = True) -> Appended:
         """Checks the batch by its header, stamps it in place and stages it; the bytes must stay until the turn ends."""
         size = len(batch)
         if size < HEADER_SIZE:
@@ -177,7 +177,7 @@ class Partition:
         if crc32c(batch[21:]) != crc:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (crc does not match in {self.name})")
         if attributes & (TRANSACTIONAL | COMPRESSION_MASK):
-            _check_attributes(attributes, producer_id)
+            _check_attributes(attributes, producer_id, may_be_transactional)
         ahead_ms = max_timestamp - now_ms
         if ahead_ms > settings.timestamp_after_max_ms or -ahead_ms > settings.timestamp_before_max_ms:
             self._check_timestamp(max_timestamp)
@@ -495,9 +495,13 @@ def _stamp_append_time(batch: memoryview, attributes: int, now_ms: int) -> None:
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
 
 
-def _check_attributes(attributes: int, producer_id: int) -> None:
-    if attributes & TRANSACTIONAL and producer_id < 0:
-        raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch must have a producer id")
+def _check_attributes(attributes: int, producer_id: int, may_be_transactional: bool) -> None:
+    if attributes & TRANSACTIONAL:
+        if producer_id < 0:
+            raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch must have a producer id")
+        if not may_be_transactional:
+            problem = "a transactional batch came without a transactional id"
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, problem)
     if attributes & COMPRESSION_MASK > CODEC_LAST:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression {attributes & COMPRESSION_MASK}")
 

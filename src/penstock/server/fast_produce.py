@@ -130,7 +130,7 @@ class ProduceMemo:
             turn.schedule()
         appended: Any
         try:
-            appended = partition.append(view[at:end], turn.now_ms)
+            appended = partition.append(view[at:end], turn.now_ms, False)
         except ApiError as error:
             appended = error
         if in_order:

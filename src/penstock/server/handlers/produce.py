@@ -149,7 +149,9 @@ class _Produce:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker alone")
         if self.request.acks == ACKS_ALL and partition.settings.min_insync_replicas > 1:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        answer.base_offset, next_offset, answer.log_append_time_ms = partition.append(batch, self.context.now_ms())
+        answer.base_offset, next_offset, answer.log_append_time_ms = partition.append(
+            batch, self.context.now_ms(), self.request.transactional_id is not None
+        )
         self._await(partition, next_offset, answer)
 
     def _await(self, partition: Partition, next_offset: int, answer: PartitionProduceResponse) -> None:
