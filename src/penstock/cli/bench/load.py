@@ -25,6 +25,8 @@ POLL_EVERY = 100
 BATCH = 1_000
 WAIT_S = 0.1
 FLUSH_TIMEOUT_S = 60.0
+WARM_UP_TIMEOUT_S = 10.0
+UNCOUNTED = b""
 
 # Places in a worker's memory; the histogram follows.
 READY, COUNT, FAILED, FIRST_NS, LAST_NS, MAX_NS, DONE, HISTOGRAM = range(8)
@@ -72,7 +74,10 @@ def produce(plan: Plan, memory: Any, start: Event, stop: Event) -> None:
             counter.add(int((message.latency() or 0.0) * 1e9), time.monotonic_ns())
 
     producer = Producer({**plan.settings, "on_delivery": delivered})
-    producer.list_topics(plan.topic, timeout=10)  # so that the first message does not wait for it
+    # Connections, metadata, a producer id: a message that nobody counts waits for them, so that the first one does not.
+    producer.list_topics(plan.topic, timeout=10)
+    producer.produce(plan.topic, UNCOUNTED, on_delivery=lambda error, message: None)
+    producer.flush(WARM_UP_TIMEOUT_S)
     bodies = _bodies(plan.size - STAMP_BYTES)
     memory[READY] = 1
     start.wait()
@@ -125,9 +130,12 @@ def consume(plan: Plan, memory: Any, start: Event, stop: Event) -> None:
             if message.error() is not None:
                 memory[FAILED] += 1
                 continue
+            value = message.value() or UNCOUNTED
+            if value == UNCOUNTED:
+                continue
             now_ns = time.monotonic_ns()
             memory[FIRST_NS] = memory[FIRST_NS] or now_ns
-            counter.add(now_ns - int.from_bytes((message.value() or b"")[:STAMP_BYTES], "big"), now_ns)
+            counter.add(now_ns - int.from_bytes(value[:STAMP_BYTES], "big"), now_ns)
     consumer.close()
 
 
