@@ -14,7 +14,7 @@ SOURCES   := pyproject.toml setup.py $(shell find src -name '*.py')
 COMPILED_ROOMS := tests/replication tests/server tests/storage tests/transport
 
 .DEFAULT_GOAL := help
-.PHONY: help start install test check bench interop fuzz clean
+.PHONY: help start install test check bench interop fuzz chaos clean
 
 help: ## show this
 	@echo "make …"
@@ -45,6 +45,9 @@ interop: $(INSTALLED) $(DEVELOPED) ## run other people's clients and tools again
 
 fuzz: $(INSTALLED) $(DEVELOPED) ## send it garbage for as long as you like
 	$(PYTHON) -m tests.fuzz $(ARGS)
+
+chaos: $(INSTALLED) $(DEVELOPED) ## kill brokers and applications for as long as you like
+	$(PYTHON) -m tests.chaos $(ARGS)
 
 clean: ## forget what was installed; data stays
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -12,13 +12,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import cells, jars, report, scale, startup
+from bench import cells, groups, jars, promises, report, scale, startup
 from bench.loader import LoadFailed, binary
 from bench.peers import BrokerFailed, Peer, end_on_sigterm, kafka, penstock
 from bench.results import KAFKA, KAFKA_DURABLE, OURS, OURS_DURABLE, Results
 
 OUT = Path(__file__).with_name("out")
-ALONE = ("startup", "partitions", "log", "crash", "idle", "compaction")
+ALONE = ("startup", "partitions", "log", "crash", "idle", "compaction", "promises", "groups")
 EPILOG = f"""\
 cells: {", ".join(cell.name for cell in cells.CELLS)}
 alone: {", ".join(ALONE)}
@@ -103,8 +103,13 @@ def alone(options: argparse.Namespace, work: Path, results: Results) -> None:
             results.attempt(f"kill -9, flush={flush}", scale.after_a_crash(work, log_gb, flush))
     if wants(options, "idle"):
         results.attempt("idle connections", scale.with_idle_connections(work, 5_000, seconds))
+    if wants(options, "groups"):
+        results.attempt("a large group", groups.large_group(work, seconds))
+        results.attempt("committed offsets", groups.committed_offsets(work))
     if wants(options, "compaction"):
         results.attempt("compaction", scale.during_compaction(work, 0.4 if options.quick else 1, seconds))
+    if wants(options, "promises"):
+        results.attempt("promises", promises.costs(work, seconds))
 
 
 def many_partitions(options: argparse.Namespace, work: Path, results: Results, seconds: float) -> None:

@@ -18,6 +18,7 @@ from bench.results import COLUMNS, KAFKA, KAFKA_DURABLE, OURS, Comparison
 PARTITIONS = 6
 SETTLE_S = 0.4  # after a topic is created, before it is used
 MEGABYTE_BATCH, SMALL_BATCH = 1_000_000, 16_384
+HUNDRED_RECORDS = {"batch_bytes": 11_060, "record_bytes": 100}
 BYTES_MAX = 1.5e9
 WARM_S = 2.0  # a JVM compiles what it has seen often
 READERS = (OURS, KAFKA)  # reading waits for no disk: the durable brokers would only repeat the others
@@ -40,6 +41,7 @@ class Cell:
     figures: tuple[Figure, ...]
     options: Mapping[str, object]
     fill: Mapping[str, object] | None = None
+    fill_mode: str = "produce"
     columns: Sequence[str] = field(default=tuple(COLUMNS))
 
 
@@ -56,6 +58,32 @@ def _single(connections: int, goal: float) -> Cell:
 
 def _fill(batch_bytes: int, bytes_max: float) -> dict[str, object]:
     return {"connections": 6, "in_flight": 5, "batch_bytes": batch_bytes, "bytes_max": bytes_max, "seconds": 20}
+
+
+def _transactions(connections: int, goal: float | None, p99_goal: float | None) -> Cell:
+    """Committed one after another: the commit is answered early, but the next transaction may have to wait for it."""
+    who = "one producer" if connections == 1 else f"{connections} producers"
+    name = f"transactions-{connections}"
+    figures = (
+        Figure(name, f"transactions of 100 records, {who}", "transactions_s", "per second", goal),
+        Figure(f"{name}-p50", f"commit, {who}, p50", "commit_p50_us", "µs", less_is_better=True),
+        Figure(f"{name}-p99", f"commit, {who}, p99", "commit_p99_us", "µs", p99_goal, less_is_better=True),
+        Figure(f"{name}-whole", f"from begin to committed, {who}, p99", "p99_us", "µs", less_is_better=True),
+    )
+    return Cell(name, "transact", figures, {"connections": connections, **HUNDRED_RECORDS})
+
+
+def _fetch_decided(name: str, title: str, committed: int) -> Cell:
+    """Of a topic that was written in transactions, one in ten of which was aborted."""
+    return Cell(
+        name,
+        "fetch",
+        (Figure(name, title, "mb_s", "MB/s"),),
+        {"fetch_bytes": 1 << 20, "connections": 6, "committed": committed},
+        fill={"connections": 6, "batch_bytes": MEGABYTE_BATCH, "bytes_max": 0.3e9, "abort_every": 10, "seconds": 20},
+        fill_mode="transact",
+        columns=READERS,
+    )
 
 
 CELLS = [
@@ -98,6 +126,10 @@ CELLS = [
         ),
         {"rate": 1000, "partitions": 1},
     ),
+    _transactions(1, 1.5, 2.0),
+    _transactions(10, 1.5, 2.0),
+    _fetch_decided("fetch-transactions", "fetch, 1 MB, written in transactions", 0),
+    _fetch_decided("fetch-transactions-committed", "the same, read_committed", 1),
 ]
 MEMORY = Figure("memory", "resident memory after all of the above", "", "MB", 10.0, less_is_better=True)
 
@@ -115,7 +147,7 @@ def run_cell(peer: Peer, cell: Cell, seconds: float, acks: int) -> dict[str, flo
     common: dict[str, object] = {"topic": topic, "partitions": PARTITIONS, "acks": acks}
     try:
         if cell.fill:
-            load("produce", peer.port, **common | dict(cell.fill))
+            load(cell.fill_mode, peer.port, **common | dict(cell.fill))
         return load(cell.mode, peer.port, **common | {"seconds": seconds} | dict(cell.options))
     finally:
         peer.delete_topics([topic])

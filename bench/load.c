@@ -3,6 +3,7 @@
 //   load produce   as many record batches as the broker takes
 //   load fetch     reads from the beginning over and over, or with anywhere=1 from anywhere
 //   load latency   from handing a record to a socket until another socket has it, at a steady rate
+//   load transact  a transaction after the other on each connection, of one batch each
 //   load idle      holds connections open until its standard input ends
 //
 // One thread, one epoll. It prints one line of JSON, or one line of what went wrong and exits with 1.
@@ -23,10 +24,10 @@
 #include "wire.h"
 
 enum { EVENTS = 512, NAME_MAX_BYTES = 249, REQUEST_ROOM = 512, ANSWER_WAIT_S = 20, BATCHES_WITH_KEYS = 64 };
-enum { COORDINATOR_LOAD_IN_PROGRESS = 14 };
+enum { COORDINATOR_LOAD_IN_PROGRESS = 14, COORDINATOR_NOT_AVAILABLE = 15, NOT_COORDINATOR = 16, CONCURRENT_TRANSACTIONS = 51 };
 
 static int port = 9092, topics = 1, partitions = 1, batch_bytes = 1, record_bytes = 1024, connections = 1,
-           in_flight = 1, acks = -1, fetch_bytes = 1 << 20, rate = 1000, idempotent, anywhere, points = 256;
+           in_flight = 1, acks = -1, fetch_bytes = 1 << 20, rate = 1000, idempotent, anywhere, points = 256, committed, abort_every;
 static int64_t keys, requests_max = INT64_MAX;
 static double seconds = 2, bytes_max = 1e18;
 static const char *topic = "load";
@@ -106,13 +107,23 @@ static int64_t end_offset(int fd, int target) {
   return get64(&r);
 }
 
-static void become_idempotent(Connection *c) {
+static int is_passing(int error) {
+  return error == COORDINATOR_LOAD_IN_PROGRESS || error == COORDINATOR_NOT_AVAILABLE || error == NOT_COORDINATOR ||
+         error == CONCURRENT_TRANSACTIONS;
+}
+
+static void put_name(Writer *w, const char *name) {
+  if (name) put_string(w, name); else put_varint(w, 0);
+}
+
+// Without a transactional id the producer is only idempotent.
+static void become_producer(Connection *c, const char *transactional_id) {
   uint8_t request[REQUEST_ROOM], answer[4096];
   Writer w = begin_request(request, INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION);
-  put_varint(&w, 0); put32(&w, 60000); put_tags(&w, 1);
+  put_name(&w, transactional_id); put32(&w, 60000); put_tags(&w, 1);
   int size = end_request(&w, request), error = COORDINATOR_LOAD_IN_PROGRESS;
   Reader r;
-  for (int tries = 0; tries < 50 && error == COORDINATOR_LOAD_IN_PROGRESS; tries++) {
+  for (int tries = 0; tries < 100 && is_passing(error); tries++) {
     if (tries) usleep(100000);
     r = ask(c->fd, request, size, answer, sizeof answer);
     get_varint(&r); get32(&r);
@@ -126,10 +137,10 @@ static void become_idempotent(Connection *c) {
 
 // ---- produce
 
-static void write_produce(Connection *c, const Batch *batch) {
+static void write_produce(Connection *c, const Batch *batch, const char *transactional_id) {
   c->request = malloc((size_t)batch->size + REQUEST_ROOM);
-  Writer w = begin_request(c->request, PRODUCE, PRODUCE_VERSION);
-  put_varint(&w, 0); put16(&w, acks); put32(&w, 30000);
+  Writer w = begin_request(c->request, PRODUCE, transactional_id ? PRODUCE_VERSION_IN_TRANSACTION : PRODUCE_VERSION);
+  put_name(&w, transactional_id); put16(&w, acks); put32(&w, 30000);
   put_varint(&w, 2); put_string(&w, topic_name(0));
   c->topic_digits = w.at - 5;
   put_varint(&w, 2);
@@ -218,13 +229,13 @@ static void produce(void) {
   clock_gettime(CLOCK_REALTIME, &wall);
   int variety = keys ? BATCHES_WITH_KEYS : 1;
   Batch batches[BATCHES_WITH_KEYS];
-  for (int i = 0; i < variety; i++) batches[i] = make_batch(batch_bytes, record_bytes, keys, wall.tv_sec * 1000);
+  for (int i = 0; i < variety; i++) batches[i] = make_batch(batch_bytes, record_bytes, keys, 0, wall.tv_sec * 1000);
   Connection *all = calloc((size_t)connections, sizeof *all);
   for (int i = 0; i < connections; i++) {
     Connection *c = &all[i];
     c->fd = dial();
-    if (idempotent) become_idempotent(c);
-    write_produce(c, batches);
+    if (idempotent) become_producer(c, NULL);
+    write_produce(c, batches, NULL);
     c->sent = c->request_size;
     c->target = i % (topics * partitions);
     c->answer = malloc((size_t)(c->capacity = 65536));
@@ -259,7 +270,7 @@ static void produce(void) {
 
 static int write_fetch(uint8_t *request, int target, int64_t offset, int wait_ms, int bytes) {
   Writer w = begin_request(request, FETCH, FETCH_VERSION);
-  put32(&w, -1); put32(&w, wait_ms); put32(&w, 1); put32(&w, bytes); put8(&w, 0);
+  put32(&w, -1); put32(&w, wait_ms); put32(&w, 1); put32(&w, bytes); put8(&w, committed);
   put32(&w, 0); put32(&w, -1);  // no session
   put_varint(&w, 2); put_string(&w, topic_name(target)); put_varint(&w, 2);
   put32(&w, target % partitions); put32(&w, -1); put64(&w, offset); put32(&w, -1); put64(&w, -1); put32(&w, bytes);
@@ -278,7 +289,7 @@ static Reader fetched_records(const uint8_t *frame) {
   error = get16(&r);
   if (error) fail("Fetch: partition error %d", error);
   get64(&r); get64(&r); get64(&r);
-  if (get_count(&r) > 0) fail("Fetch: aborted transactions where nobody made any");
+  for (int64_t aborted = get_count(&r); aborted > 0; aborted--) get64(&r), get64(&r), get_varint(&r);
   get32(&r);
   int64_t size = get_count(&r);
   const uint8_t *at = take(&r, size < 0 ? 0 : size);
@@ -369,12 +380,12 @@ static void latency(void) {
   static Histogram arrived, acknowledged;
   struct timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
-  Batch batch = make_batch(1, record_bytes, keys, wall.tv_sec * 1000);
+  Batch batch = make_batch(1, record_bytes, keys, 0, wall.tv_sec * 1000);
   Connection producer = {.fd = dial(), .answer = malloc(65536), .capacity = 65536}, consumer = {.fd = dial()};
   consumer.answer = malloc((size_t)(consumer.capacity = 8 << 20));
   consumer.request = malloc(REQUEST_ROOM);
   consumer.started = calloc(1, sizeof *consumer.started);
-  write_produce(&producer, &batch);
+  write_produce(&producer, &batch, NULL);
   int64_t first = consumer.offset = end_offset(consumer.fd, 0), total = (int64_t)(seconds * rate), sent = 0, acks_seen = 0, seen = 0;
   double *started = calloc((size_t)total + 1, sizeof *started);
   int clock = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
@@ -425,6 +436,8 @@ static void latency(void) {
   puts("}");
 }
 
+#include "transact.h"
+
 // ---- idle
 
 static void idle(void) {
@@ -447,7 +460,7 @@ static void idle(void) {
 #define OPTIONS(X) \
   X(port, atoi) X(topics, atoi) X(partitions, atoi) X(batch_bytes, atoi) X(record_bytes, atoi) \
   X(connections, atoi) X(in_flight, atoi) X(acks, atoi) X(fetch_bytes, atoi) X(rate, atoi) X(idempotent, atoi) \
-  X(anywhere, atoi) X(points, atoi) X(keys, atoll) X(requests_max, atoll) X(seconds, atof) X(bytes_max, atof) X(topic, )
+  X(anywhere, atoi) X(points, atoi) X(committed, atoi) X(abort_every, atoi) X(keys, atoll) X(requests_max, atoll) X(seconds, atof) X(bytes_max, atof) X(topic, )
 
 static void set_option(const char *text) {
   const char *value = strchr(text, '=');
@@ -459,7 +472,7 @@ static void set_option(const char *text) {
 }
 
 int main(int argc, char **argv) {
-  struct { const char *name; void (*run)(void); } modes[] = {{"produce", produce}, {"fetch", fetch}, {"latency", latency}, {"idle", idle}};
+  struct { const char *name; void (*run)(void); } modes[] = {{"produce", produce}, {"fetch", fetch}, {"latency", latency}, {"transact", transact}, {"idle", idle}};
   for (int i = 2; i < argc; i++) set_option(argv[i]);
   if (in_flight < 1 || connections < 1 || partitions < 1 || topics < 1 || rate < 1 || points < 1) fail("counts start at 1");
   if (strlen(topic) > NAME_MAX_BYTES) fail("the topic's name is too long");
@@ -470,5 +483,5 @@ int main(int argc, char **argv) {
   poller = epoll_create1(EPOLL_CLOEXEC);
   for (size_t i = 0; argc > 1 && i < sizeof modes / sizeof *modes; i++)
     if (!strcmp(argv[1], modes[i].name)) return modes[i].run(), 0;
-  fail("produce, fetch, latency or idle, then name=value …");
+  fail("produce, fetch, latency, transact or idle, then name=value …");
 }

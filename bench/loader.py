@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import jars
 from bench.peers import die_with_parent
 
-SOURCES = [Path(__file__).with_name(name) for name in ("load.c", "wire.h", "histogram.h")]
+SOURCES = [Path(__file__).with_name(name) for name in ("load.c", "wire.h", "histogram.h", "transact.h")]
 GRACE_S = 60.0
 
 Figures = dict[str, float]

@@ -95,7 +95,7 @@ def _draw_limits(parts: list[str], rows: list[Measure], y: float) -> int:
     for index, row in enumerate(rows):
         assert row.limit
         bar = top + index * (ROW - 10)
-        share = min(row.value / row.limit, 1.5)
+        share = min(max(row.value / row.limit, 0), 1.5)
         parts.append(_text(LEFT - 10, bar + 15, _short(row.title), "end"))
         parts.append(_rect(LEFT, bar + 5, share * scale, BAR, REACHED if row.reached() else MISSED))
         parts.append(_text(LEFT + share * scale + 5, bar + 15, f"{row.value:.3g} {row.unit}"))

@@ -79,7 +79,6 @@ def as_markdown(results: Results) -> str:
     lines += [f"- {name}: {value}" for name, value in results.settings.items()]
     if results.comparisons:
         lines += ["", "## Beside Apache Kafka", "", *_comparison_lines(results.comparisons)]
-        lines += ["", *_idempotence_lines(results.comparisons)]
     if results.measures:
         lines += ["", "## Penstock alone", "", *_measure_lines(results.measures)]
     if results.failures:
@@ -96,20 +95,6 @@ def _comparison_lines(rows: list[Comparison]) -> list[str]:
         cells += [_times(row.ratio(OURS_DURABLE, KAFKA)), _times(row.ratio(OURS_DURABLE, KAFKA_DURABLE))]
         lines.append(_line(cells))
     return lines
-
-
-def _idempotence_lines(rows: list[Comparison]) -> list[str]:
-    """What it costs that every batch carries a producer's id and a sequence number that must be the next one."""
-    by_name = {row.name: row for row in rows}
-    plain, idempotent = by_name.get("produce-16k"), by_name.get("produce-16k-idempotent")
-    if plain is None or idempotent is None:
-        return []
-    costs = []
-    for column, title in COLUMNS.items():
-        before, after = plain.value(column), idempotent.value(column)
-        if before and after:
-            costs.append(f"{title} {(1 - after / before) * 100:+.0f} %")
-    return [f"An idempotent producer costs, in throughput of 16 KB batches: {'; '.join(costs)}."] if costs else []
 
 
 def _measure_lines(rows: list[Measure]) -> list[str]:

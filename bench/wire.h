@@ -8,8 +8,11 @@
 #include <string.h>
 
 enum {
-  PRODUCE = 0, FETCH = 1, LIST_OFFSETS = 2, API_VERSIONS = 18, INIT_PRODUCER_ID = 22,
-  PRODUCE_VERSION = 9, FETCH_VERSION = 12, LIST_OFFSETS_VERSION = 6, INIT_PRODUCER_ID_VERSION = 2,
+  PRODUCE = 0, FETCH = 1, LIST_OFFSETS = 2, FIND_COORDINATOR = 10, API_VERSIONS = 18, INIT_PRODUCER_ID = 22, END_TXN = 26,
+  PRODUCE_VERSION = 9, FETCH_VERSION = 12, LIST_OFFSETS_VERSION = 6, FIND_COORDINATOR_VERSION = 4,
+  INIT_PRODUCER_ID_VERSION = 2,
+  // The first ones of transactions of version 2 (KIP-890): a batch begins its transaction, its end brings a new epoch.
+  PRODUCE_VERSION_IN_TRANSACTION = 12, END_TXN_VERSION = 5,
 };
 
 #define fail(...) (fprintf(stderr, "load: " __VA_ARGS__), fputc('\n', stderr), exit(1))
@@ -112,6 +115,7 @@ static inline uint32_t crc_raw(uint32_t crc, const uint8_t *at, size_t count) {
 //  27 first and 35 last timestamp  43 producer id  51 producer epoch  53 base sequence  57 count of records  61 records
 
 enum { BATCH_HEAD = 61, AT_LENGTH = 8, AT_CRC = 17, AT_ATTRIBUTES = 21, AT_LAST_DELTA = 23, AT_PRODUCER = 43, AT_COUNT = 57 };
+enum { TRANSACTIONAL = 16 };
 
 // An idempotent producer changes the head of every batch it sends. The checksum is linear, so that what the records add
 // to it is worked out once: `advance[i]` is what bit i of the head's checksum becomes at the end of the records.
@@ -131,10 +135,10 @@ static inline void set_producer(uint8_t *bytes, int64_t producer_id, int16_t epo
 }
 
 // As many records of `record_bytes` as fit into `batch_bytes`, and at least one. With `keys`, each has one of so many.
-static inline Batch make_batch(int batch_bytes, int record_bytes, int64_t keys, int64_t now_ms) {
+static inline Batch make_batch(int batch_bytes, int record_bytes, int64_t keys, int attributes, int64_t now_ms) {
   Batch batch = {.bytes = malloc((size_t)batch_bytes + (size_t)record_bytes + 256)};
   Writer w = {batch.bytes};
-  put64(&w, 0); put32(&w, 0); put32(&w, -1); put8(&w, 2); put32(&w, 0); put16(&w, 0); put32(&w, 0);
+  put64(&w, 0); put32(&w, 0); put32(&w, -1); put8(&w, 2); put32(&w, 0); put16(&w, attributes); put32(&w, 0);
   put64(&w, now_ms); put64(&w, now_ms); put64(&w, -1); put16(&w, -1); put32(&w, -1); put32(&w, 0);
   uint8_t *value = malloc((size_t)record_bytes + 1), body[64];
   for (int i = 0; i < record_bytes; i++) value[i] = (uint8_t)(random() >> 7);

@@ -12,12 +12,12 @@ from pathlib import Path
 from bench.jars import NoKafka, cache, libraries
 from bench.peers import BrokerFailed, end_on_sigterm, kafka, penstock
 
-from interop import cluster, console, groups, languages, performance, topics
+from interop import cluster, console, consumer_protocol, groups, languages, performance, topics, transactions
 from interop.checks import CHECKS, Verdict, choose, run_all, table
 from interop.site import Site
 
 # Importing them registers their checks, in this order.
-ROOMS = (topics, console, groups, cluster, performance, languages)
+ROOMS = (topics, console, groups, consumer_protocol, transactions, cluster, performance, languages)
 
 
 def main(arguments: list[str]) -> int:

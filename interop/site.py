@@ -50,12 +50,19 @@ TOOLS = {
     "kafka-share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
     "kafka-streams-application-reset": "org.apache.kafka.tools.StreamsResetter",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-transactional-copier": "org.apache.kafka.tools.TransactionalMessageCopier",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
 }
 # Those that ask for the broker in another way than --bootstrap-server.
-WITHOUT_ADDRESS = {"kafka-dump-log", "kafka-e2e-latency", "kafka-producer-perf-test", "kafka-cluster"}
+WITHOUT_ADDRESS = {
+    "kafka-cluster",
+    "kafka-dump-log",
+    "kafka-e2e-latency",
+    "kafka-producer-perf-test",
+    "kafka-transactional-copier",
+}
 
 
 class Failed(Exception):
