@@ -15,6 +15,7 @@ HOT = [
     "transport/memory.py",
     "transport/connection.py",
     "storage/index.py",
+    "storage/producer_state.py",
     "storage/segment.py",
     "storage/log.py",
     "replication/partition.py",

@@ -188,10 +188,12 @@ class Partition:
             if epoch < 0 or (sequence < 0 and not self.internal):
                 problem = f"producer {producer_id} sent epoch {epoch} and sequence {sequence}"
                 raise ApiError(ErrorCode.INVALID_RECORD, problem)
-            known = store.producers.check(producer_id, epoch, sequence, count)
+            producers = store.producers
+            known = producers.check(producer_id, epoch, sequence, count)
             if known is not None:
                 return known.base_offset, known.last_offset + 1, known.timestamp_ms
-            self._check_transaction(producer_id, epoch, attributes & TRANSACTIONAL != 0)
+            if attributes & TRANSACTIONAL or producers.any_open:
+                self._check_transaction(producer_id, epoch, attributes & TRANSACTIONAL != 0)
         base_offset = store.next_offset
         append_time = -1
         if settings.log_append_time:

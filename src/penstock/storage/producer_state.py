@@ -105,6 +105,10 @@ class Producers:
     def has_open(self, producer_id: int) -> bool:
         return producer_id in self._open
 
+    @property
+    def any_open(self) -> bool:
+        return len(self._open) > 0
+
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
         entry = self.entries.get(producer_id)
         if entry is None:
