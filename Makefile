@@ -25,6 +25,7 @@ start: $(INSTALLED) ## start a broker on 127.0.0.1:9092 with its data in ./penst
 	@exec $(BIN)/penstock start --listen 127.0.0.1:9092 --data ./penstock-data
 
 install: $(INSTALLED) ## make .venv/bin/penstock
+	@$(BIN)/penstock version
 	@echo "Installed. Try: $(BIN)/penstock -h"
 
 test: $(INSTALLED) $(DEVELOPED) ## check style, types and layers, and run the tests

@@ -36,7 +36,9 @@ def extensions() -> list:
     try:
         from mypyc.build import mypycify
 
-        return mypycify([f"src/penstock/{path}" for path in HOT], debug_level="0", group_name="penstock")
+        # Libraries may not be there yet, and what they return is of no known type then.
+        flags = ["--no-warn-return-any"]
+        return mypycify([*flags, *(f"src/penstock/{path}" for path in HOT)], debug_level="0", group_name="penstock")
     except (Exception, SystemExit) as error:
         print(f"penstock: not compiled: {error}", file=sys.stderr)
         return []

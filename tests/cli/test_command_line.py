@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 
@@ -134,3 +137,12 @@ def test_starting_imports_nothing_that_other_commands_need() -> None:
 def test_version_is_one_line_or_one_document() -> None:
     assert run_penstock("version").out.startswith("penstock 0.")
     assert run_penstock("version", "--json").json.keys() == {"penstock", "python", "librdkafka", "platform", "hot_path"}
+
+
+def test_what_is_installed_is_compiled_where_it_can_be(request: pytest.FixtureRequest) -> None:
+    """A first install finds no library beside it, and must compile all the same."""
+    if not request.config.getoption("--installed"):
+        pytest.skip("the source is tested")
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    can_be = shutil.which("cc") is not None and headers.exists()
+    assert run_penstock("version", "--json").json["hot_path"] == ("compiled" if can_be else "interpreted")

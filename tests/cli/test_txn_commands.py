@@ -9,6 +9,13 @@ from confluent_kafka import KafkaException, Producer
 
 from penstock.cli.raw import ask, coordinator_of
 from penstock.protocol.messages import write_txn_markers
+from penstock.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from penstock.protocol.record_batch import Record, build_batch
 from tests.brokers import BrokerProcess
 from tests.cli.conftest import Finished, run_penstock
 
@@ -56,16 +63,34 @@ def test_an_open_transaction_is_shown_and_aborted(
     assert "no transaction open" in penstock(shared_broker, "abort", name).out
 
 
-def test_one_that_hangs_is_ended_where_it_hangs(
+def test_one_that_a_coordinator_knows_does_not_hang(
     shared_broker: BrokerProcess, unique: Callable[[str], str], open_transaction: OpenTransaction
 ) -> None:
+    """Ended behind the coordinator's back, its producer would be told that it committed."""
     name, topic = unique("txn"), unique("topic")
-    open_transaction(name, topic)
+    producer = open_transaction(name, topic)
     place = ("--topic", topic, "--partition", "0")
-    refused = penstock(shared_broker, "abort", *place, "--offset", "7", "--yes", expect=1)
-    assert "begin at 0" in refused.err
-    assert penstock(shared_broker, "abort", *place, "--offset", "0", "--yes", "--json").json["aborted"] is True
-    assert "None is open" in penstock(shared_broker, "abort", *place, "--offset", "0", "--yes", expect=1).err
+    assert "begin at 0" in penstock(shared_broker, "abort", *place, "--offset", "7", "--yes", expect=1).err
+    refused = penstock(shared_broker, "abort", *place, "--offset", "0", "--yes", expect=1)
+    assert f"penstock txn abort {name}" in refused.err
+    producer.commit_transaction(10)
+
+
+def test_one_that_hangs_is_ended_where_it_hangs(new_broker: Callable[..., BrokerProcess]) -> None:
+    """With a client that never told the coordinator, and a broker that does not ask."""
+    broker = new_broker(transaction_partition_verification_enable="false")
+    address = ("127.0.0.1", broker.port)
+    assert run_penstock("topic", "create", "t", "--bootstrap", broker.bootstrap).code == 0
+    batch = build_batch(
+        [Record(0, 1_700_000_000_000, None, b"x")], producer_id=5, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    data = [PartitionProduceData(index=0, records=memoryview(batch))]
+    topic = TopicProduceData(name="t", partition_data=data)
+    request = ProduceRequest(transactional_id="never-begun", acks=-1, timeout_ms=1000, topic_data=[topic])
+    assert ask(address, request, 9, ProduceResponse).responses[0].partition_responses[0].error_code == 0
+    place = ("--topic", "t", "--partition", "0", "--offset", "0")
+    assert penstock(broker, "abort", *place, "--yes", "--json").json == {"producer_id": 5, "aborted": True}
+    assert "None is open" in penstock(broker, "abort", *place, "--yes", expect=1).err
 
 
 def test_what_makes_no_sense_is_refused(shared_broker: BrokerProcess) -> None:

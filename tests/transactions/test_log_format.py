@@ -74,10 +74,13 @@ def test_every_state_comes_back_under_kafkas_number() -> None:
     for state in State:
         record = transaction_record(replace(ONGOING, state=state))
         found = read_record(record)
+        numbers[state.title] = int(state)
+        if state in (State.DEAD, State.PREPARE_EPOCH_FENCE):
+            assert found is None, "nobody stores it"
+            continue
         assert found is not None
         assert found[1] is not None
         assert found[1].state is state
-        numbers[state.title] = int(state)
     assert numbers == {
         "Empty": 0, "Ongoing": 1, "PrepareCommit": 2, "PrepareAbort": 3, "CompleteCommit": 4, "CompleteAbort": 5,
         "Dead": 6, "PrepareEpochFence": 7,

@@ -245,6 +245,8 @@ class Partition:
     def check_producer(self, producer_id: int, epoch: int) -> None:
         """Whether a coordinator may append in this producer's transaction."""
         producers = self.log.producers
+        if producer_id < 0 or epoch < 0:
+            raise ApiError(ErrorCode.INVALID_RECORD, f"there is no producer {producer_id} of epoch {epoch}")
         producers.check(producer_id, epoch, -1, 1)
         if not producers.is_open(producer_id, epoch) and self._verified.get(producer_id) != epoch:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, "the records are not part of an ongoing transaction")
@@ -274,13 +276,15 @@ class Partition:
         if self.error is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} has stopped: {self.error}")
         store.producers.check_marker(producer_id, epoch, marker.coordinator_epoch)
+        self._verifying.pop(producer_id, None)
+        self._verified.pop(producer_id, None)
+        if store.active is None:
+            return store.next_offset  # nothing was ever written here: there is nothing to end
         batch = memoryview(aborted.build_marker(producer_id, epoch, marker, now_ms))
         offset, size = store.next_offset, len(batch)
         _stamp(batch, 0, offset, size - 12, self.leader_epoch)
         self._stage(batch, size, offset, offset, now_ms, now_ms)
         store.end_transaction(producer_id, epoch, marker, offset, now_ms)
-        self._verifying.pop(producer_id, None)
-        self._verified.pop(producer_id, None)
         return offset + 1
 
     @property

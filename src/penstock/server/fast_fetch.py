@@ -113,11 +113,11 @@ class FetchMemo:
         try:
             until = partition.stable if self._read_committed else partition.committed
             found = store.read(offset, min(asked[-1], self._max_bytes), until)
+            if found is not None and self._read_committed and store.aborted_between(offset, found.end_offset):
+                return False
         except (CorruptSegment, OSError):
             return False
         if found is None or found.size < self._min_bytes:
-            return False
-        if self._read_committed and store.aborted_between(offset, found.end_offset):
             return False
         self._send(connection, answer, correlation_id, found)
         return True

@@ -13,11 +13,11 @@ transaction, and what is younger than `min.compaction.lag.ms` are never touched.
 
 from __future__ import annotations
 
-from penstock.storage import checkpoint, swap
+from penstock.storage import checkpoint, snapshots, swap
 from penstock.storage.cleaning import Horizon
 from penstock.storage.log import Log
 from penstock.storage.rewriting import CompactionPlan, CompactionResult, NewSegment, OldSegment, run
-from penstock.storage.segment import Segment
+from penstock.storage.segment import Segment, file_name
 
 __all__ = ["CompactionPlan", "CompactionResult", "install", "plan", "run", "settle", "take_over"]
 
@@ -108,6 +108,12 @@ def settle(log: Log, result: CompactionResult, taken: list[NewSegment]) -> None:
         if new not in taken:
             swap.remove(log.disk, log.directory, new.range)
     if taken:
+        # A snapshot from before may call a transaction open whose marker is gone now: nothing would ever end it.
+        end = max(new.range.end for new in taken)
+        for offset in snapshots.offsets(log.disk, log.directory):
+            if offset < end:
+                log.disk.remove(log.directory / file_name(offset, "snapshot"))
+        log.disk.sync_directory(log.directory)
         swap.replace_segments(log.disk, log.directory, [new.range for new in taken])
     bases = {new.range.base for new in taken}
     for segment in log.segments:

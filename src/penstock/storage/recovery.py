@@ -99,10 +99,11 @@ class _Recoverer:
         for base in bases:
             segment = Segment(self.disk, self.directory, base, size=0, created_ms=0)
             footer = self._footer(segment)
-            if footer is None or segment.saved_aborted(footer) is None:
+            size = self.disk.size(segment.path("log"))
+            if footer is None or footer.segment_size > size or segment.saved_aborted(footer) is None:
                 return base
-            if footer.segment_size != self.disk.size(segment.path("log")):
-                return footer.end_offset
+            if footer.segment_size < size:
+                return base if index.load(self.disk.map(segment.path("index"))) is None else footer.end_offset
         return OFFSET_MAX
 
     # ---- one segment

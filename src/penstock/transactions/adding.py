@@ -14,6 +14,9 @@ from penstock.transactions.turn import Turn
 
 def add_partitions(turn: Turn, command: AddPartitions) -> None:
     transaction = turn.transactions.get(command.transactional_id)
+    if transaction is not None and transaction.was_promised(command.producer_id, command.producer_epoch):
+        turn.wait(command.transactional_id, command)
+        return
     error = _error(transaction, command)
     if error or transaction is None:
         turn.reply(command.ticket, dict.fromkeys(command.partitions, error))

@@ -16,5 +16,5 @@ class TransactionConfig:
     wait_for_markers_ms: int = 1_000
     waiting_max: int = 100
 
-    partitions_max: int = 50_000  # of one transaction: all of them are in each of its records
+    partitions_max: int = 10_000  # of one transaction: all of them are in each of its records
     append_max_bytes: int = 1_000_000

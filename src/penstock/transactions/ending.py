@@ -20,6 +20,8 @@ def end(turn: Turn, command: End) -> None:
     transaction = turn.transactions.get(command.transactional_id)
     if transaction is None:
         turn.refuse(command.ticket, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    elif transaction.was_promised(command.producer_id, command.producer_epoch):
+        turn.wait(command.transactional_id, command)
     elif command.version >= BUMPING_VERSION:
         _end_bumping(turn, command, transaction)
     else:

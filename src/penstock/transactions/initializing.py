@@ -16,6 +16,8 @@ def initialize(turn: Turn, command: Initialize) -> None:
     transaction = turn.transactions.get(command.transactional_id)
     if transaction is None:
         _begin(turn, command, Transaction(command.transactional_id, NO_ID), rotate=True)
+    elif transaction.was_promised(command.producer_id, command.producer_epoch):
+        turn.wait(command.transactional_id, command)
     elif not _is_owner(transaction, command):
         turn.refuse(command.ticket, ErrorCode.PRODUCER_FENCED)
     elif transaction.state.is_prepared:

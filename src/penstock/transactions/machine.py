@@ -41,6 +41,7 @@ class TransactionMachine:
         self._heap: list[tuple[int, str]] = []
         self._places: dict[str, int] = {}
         self._expiry_ms: int | None = None
+        self._to_expire: list[str] = []
         self._rules: dict[type, Rule] = {
             commands.Initialize: initialize,
             commands.AddPartitions: add_partitions,
@@ -103,15 +104,17 @@ class TransactionMachine:
 
     def _expire(self, turn: Turn) -> None:
         """Ids that nobody has used for a week or so, a bounded number at a time."""
-        oldest_ms = turn.now_ms - self.config.id_expiration_ms
-        gone = [
-            each.transactional_id
-            for each in self.transactions.values()
-            if each.updated_ms < oldest_ms and (each.state is State.EMPTY or each.state.is_complete)
-        ]
-        turn.outcome.records += [tombstone(each) for each in gone[:EXPIRED_PER_TURN]]
-        more = len(gone) > EXPIRED_PER_TURN
-        self._expiry_ms = turn.now_ms + (1 if more else self.config.expiration_check_ms)
+        if not self._to_expire:
+            self._to_expire = [each for each in self.transactions if self._is_expired(each, turn.now_ms)]
+        some, self._to_expire = self._to_expire[:EXPIRED_PER_TURN], self._to_expire[EXPIRED_PER_TURN:]
+        turn.outcome.records += [tombstone(each) for each in some if self._is_expired(each, turn.now_ms)]
+        self._expiry_ms = turn.now_ms + (1 if self._to_expire else self.config.expiration_check_ms)
+
+    def _is_expired(self, transactional_id: str, now_ms: int) -> bool:
+        each = self.transactions.get(transactional_id)
+        if each is None or each.updated_ms >= now_ms - self.config.id_expiration_ms:
+            return False
+        return each.state is State.EMPTY or each.state.is_complete
 
     # ---- what the log says
 

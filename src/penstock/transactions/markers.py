@@ -23,6 +23,7 @@ from penstock.transactions.transaction import TopicPartition
 
 log = logging.getLogger("penstock.transactions")
 
+MARKERS_PER_TURN = 100
 RETRY_MS_FIRST = 20
 RETRY_MS_MAX = 5_000
 
@@ -135,8 +136,14 @@ class _Decision:
     def begin(self) -> None:
         if not self._missing:
             self._writer.written(self, self._coordinator, self._effect)
-        for partition in self._effect.partitions:
-            self._write(partition, RETRY_MS_FIRST)
+        self._write_some(list(self._effect.partitions))
+
+    def _write_some(self, left: list[TopicPartition]) -> None:
+        """A wide transaction takes several turns of the loop, so that others get theirs."""
+        for where in left[:MARKERS_PER_TURN]:
+            self._write(where, RETRY_MS_FIRST)
+        if rest := left[MARKERS_PER_TURN:]:
+            self._writer.later(0, lambda: self._write_some(rest))
 
     def _write(self, where: TopicPartition, retry_ms: int) -> None:
         def done(error: ApiError | None) -> None:

@@ -10,6 +10,7 @@ from penstock.transactions.transaction import Transaction
 
 KEY_VERSION = 0
 VALUE_VERSION = 1
+_STORED = frozenset(State) - {State.DEAD, State.PREPARE_EPOCH_FENCE}
 
 
 def transaction_record(transaction: Transaction) -> LogRecord:
@@ -37,13 +38,16 @@ def tombstone(transactional_id: str) -> LogRecord:
 
 
 def read_record(record: LogRecord) -> tuple[str, Transaction | None] | None:
-    """The id, and None if it is gone. Nothing for a record of another kind."""
-    if int.from_bytes(record.key[:2], "big") != KEY_VERSION:
+    """The id, and None if it is gone. Nothing for a record of another kind, or of a state that is not known here: what
+    belongs to the future must not keep the rest from being read (KIP-915)."""
+    if len(record.key) < 2 or int.from_bytes(record.key[:2], "big") != KEY_VERSION:
         return None
     key = decode_versioned(TransactionLogKey, record.key)
     if record.value is None:
         return key.transactional_id, None
-    value = decode_versioned(TransactionLogValue, record.value)
+    value = decode_versioned(TransactionLogValue, record.value, newer_as_newest=True)
+    if value.transaction_status not in _STORED:
+        return None
     return key.transactional_id, _transaction(key.transactional_id, value)
 
 

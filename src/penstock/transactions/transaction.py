@@ -39,6 +39,10 @@ class Transaction:
         assert may_follow(self.state, state), f"{self.transactional_id}: {self.state.name} to {state.name}"
         return replace(self, state=state, updated_ms=now_ms, **changes)  # type: ignore[arg-type]
 
+    def was_promised(self, producer_id: int, epoch: int) -> bool:
+        """Whether this is what the decision has handed out already, and what counts once the markers are written."""
+        return self.state.is_prepared and (producer_id, epoch) == (self.next_producer_id, 0)
+
     @property
     def deadline_ms(self) -> int | None:
         return self.started_ms + self.timeout_ms if self.state is State.ONGOING else None

@@ -64,6 +64,21 @@ def _abort_id(args: argparse.Namespace, connection: Connection) -> int:
     return 0
 
 
+def _refuse_if_known(connection: Connection, producer_id: int) -> None:
+    """What a coordinator knows of does not hang. Ended behind its back, its producer would believe it committed."""
+    from penstock.cli.problem import Problem
+    from penstock.cli.raw import address_of, ask
+    from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+    request = ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[producer_id])
+    for broker in connection.cluster.brokers.values():
+        for known in ask(address_of(broker), request, 0, ListTransactionsResponse).transaction_states:
+            name = known.transactional_id
+            raise Problem(
+                f"that transaction does not hang: it is {name}'s, and open.", f"Use 'penstock txn abort {name}'."
+            )
+
+
 def _abort_hanging(args: argparse.Namespace, connection: Connection) -> int:
     from penstock.cli.output import confirm, print_json
     from penstock.cli.problem import Problem
@@ -84,6 +99,7 @@ def _abort_hanging(args: argparse.Namespace, connection: Connection) -> int:
         begun = sorted(p.current_txn_start_offset for p in answer.active_producers if p.current_txn_start_offset >= 0)
         known = f"Open there are those that begin at {', '.join(map(str, begun))}." if begun else "None is open there."
         raise Problem(f"no transaction of {args.topic}-{args.partition} begins at {args.offset}.", known)
+    _refuse_if_known(connection, producer.producer_id)
     confirm(f"Abort what producer {producer.producer_id} has open in {args.topic}-{args.partition}?", args.yes)
     marker = write_txn_markers.WritableTxnMarker(
         producer_id=producer.producer_id,

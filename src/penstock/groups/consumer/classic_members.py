@@ -92,6 +92,7 @@ def _advance(
         pass
     elif draft.records and not turn.append_consumer(group, draft.records):
         give_up_target(turn, group)
+        group.look_again()
         _refuse(turn, command, ErrorCode.UNKNOWN_SERVER_ERROR)
         return
     else:

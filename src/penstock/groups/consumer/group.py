@@ -163,6 +163,11 @@ class ConsumerGroup:
             for partition in partitions
         )
 
+    def look_again(self) -> None:
+        """What was found out about topics did not get into the log: the next heartbeat finds it out anew."""
+        self.topics_generation = self.patterns_generation = self.patterns_resolved_ms = None
+        self.matches.clear()
+
     def watch(self, member_id: str) -> Watch:
         watch = self.watches.get(member_id)
         if watch is None:

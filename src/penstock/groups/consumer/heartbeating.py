@@ -133,6 +133,7 @@ def _advance(
     records = [*joined.records, *draft.records]
     if records and not turn.append_consumer(group, records):
         give_up_target(turn, group)
+        group.look_again()
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "The change of the group is too large to be stored.")
     joined.take_over(turn)
     turn.start_consumer_session(group, member)

@@ -15,6 +15,7 @@ from penstock.groups.turn import Turn
 from penstock.protocol.errors import ApiError
 
 NOTHING_SEEN = Matches(frozenset(), frozenset())
+PATTERNS_PER_HEARTBEAT = 4
 
 
 def update_subscription(turn: Turn, draft: Draft, *, has_changed: bool) -> None:
@@ -51,10 +52,21 @@ def _update_patterns(turn: Turn, draft: Draft) -> bool:
         _resolve(turn, draft, regex)
         changed = True
     if _refresh_is_due(turn, group):
+        changed |= _refresh(turn, draft)
+    return changed
+
+
+def _refresh(turn: Turn, draft: Draft) -> bool:
+    """A few patterns at a time, so that nobody waits long and what has changed fits in an append. The next heartbeat
+    goes on."""
+    group, names = draft.group, turn.topics.names()
+    behind = [regex for regex in draft.resolved if group.matches.get(regex, NOTHING_SEEN).seen != names]
+    if len(behind) <= PATTERNS_PER_HEARTBEAT:
         group.patterns_generation = turn.topics.generation
         group.patterns_resolved_ms = turn.now_ms
-        for known in list(draft.resolved):
-            changed |= _resolve_again(turn, draft, known)
+    changed = False
+    for regex in behind[:PATTERNS_PER_HEARTBEAT]:
+        changed |= _resolve_again(turn, draft, regex)
     return changed
 
 
@@ -63,6 +75,7 @@ def _resolve_again(turn: Turn, draft: Draft, regex: str) -> bool:
     try:
         return _resolve(turn, draft, regex)
     except ApiError:
+        draft.group.matches[regex] = Matches(turn.topics.names(), frozenset())
         return False
 
 

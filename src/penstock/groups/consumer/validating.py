@@ -50,7 +50,7 @@ def _validate_size(request: ConsumerGroupHeartbeatRequest, config: GroupConfig) 
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     if names is None and regex is None:
         return
-    size = sum(len(name) for name in names or ()) + len(regex or "")
+    size = sum(len(name.encode()) for name in names or ()) + len((regex or "").encode())
     _require(size <= config.member_metadata_max_bytes, "The subscription is too large.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.protocol.schema import INT16, INT32, INT64, STRING, Message, Struct, array, field
 
 
-class DescribeTransactionsRequest(Message, api_key=65, versions="0", flexible="0+"):
+class DescribeTransactionsRequest(Message, api_key=65, versions="0", flexible="0+", elements_max=20_000):
     transactional_ids: list[str] = field(array(STRING))
 
 

@@ -101,7 +101,8 @@ class _Fetch:
         except ApiError as error:
             data.error_code = error.code
             return data, 0
-        except OSError:
+        except (CorruptSegment, OSError) as error:
+            log.error("not served: %s", error, extra={"partition": partition.name, "offset": asked.fetch_offset})
             data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return data, 0
         data.records = records

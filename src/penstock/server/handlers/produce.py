@@ -35,7 +35,8 @@ from penstock.transactions.transaction import TopicPartition
 ACKS_ALL = -1
 FIRST_VERSION_ABORTABLE = 11  # knows TRANSACTION_ABORTABLE
 FIRST_VERSION_THAT_ADDS = 12  # the first batch adds its partition to the transaction (KIP-890)
-NOT_IN_TRANSACTION = "the partition could not be found in, or added to, the producer's transaction"
+NOT_IN_TRANSACTION = "the partition was not added to the producer's transaction"
+_NOT_IN_TRANSACTION = (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
 DECOMPRESSED_MAX = 32 * 1024 * 1024
 
 _Work = tuple[Partition | None, memoryview, PartitionProduceResponse]
@@ -203,7 +204,7 @@ class _Produce:
             for partition, batch, answer in work:
                 try:
                     if partition is not None and (code := refused.get((partition.topic, partition.index))):
-                        raise ApiError(code, NOT_IN_TRANSACTION)
+                        raise ApiError(code, NOT_IN_TRANSACTION if code in _NOT_IN_TRANSACTION else None)
                     opened = batch if partition is None else await self._opened(partition, batch)
                     self._append(partition, opened, answer)
                 except ApiError as error:

@@ -27,6 +27,8 @@ async def handle(context: Context, call: Call[TxnOffsetCommitRequest]) -> TxnOff
     if not request.transactional_id or not request.group_id:
         code = ErrorCode.INVALID_REQUEST if request.group_id else ErrorCode.INVALID_GROUP_ID
         return _response(request, {}, code)
+    if request.producer_id < 0 or request.producer_epoch < 0:
+        return _response(request, {}, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     known = [_known(context, topic) for topic in request.topics]
     if not any(topic.partitions for topic in known):
         return _response(request, {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

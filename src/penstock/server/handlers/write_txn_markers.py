@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from penstock.cluster.topic_names import TRANSACTIONS_TOPIC
 from penstock.coordinator.machine import ProducerStamp
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.write_txn_markers import (
@@ -26,7 +27,11 @@ async def _write(context: Context, asked: WritableTxnMarker) -> WritableTxnMarke
     producer = ProducerStamp(asked.producer_id, asked.producer_epoch)
     marker = Marker(asked.transaction_result, asked.coordinator_epoch)
     partitions = [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
-    codes = await asyncio.gather(*(_write_one(context, each, producer, marker) for each in partitions))
+    codes: list[ErrorCode]
+    if asked.coordinator_epoch > _newest_epoch(context):  # of no coordinator: it would shut out the real ones
+        codes = [ErrorCode.INVALID_REQUEST] * len(partitions)
+    else:
+        codes = await asyncio.gather(*(_write_one(context, each, producer, marker) for each in partitions))
     results = dict(zip(partitions, codes))
     return WritableTxnMarkerResult(
         producer_id=asked.producer_id,
@@ -41,6 +46,11 @@ async def _write(context: Context, asked: WritableTxnMarker) -> WritableTxnMarke
             for topic in asked.topics
         ],
     )
+
+
+def _newest_epoch(context: Context) -> int:
+    topic = context.image.topics.get(TRANSACTIONS_TOPIC)
+    return max((partition.leader_epoch for partition in topic.partitions), default=0) if topic is not None else 0
 
 
 async def _write_one(context: Context, where: tuple[str, int], producer: ProducerStamp, marker: Marker) -> ErrorCode:
