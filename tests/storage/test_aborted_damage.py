@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.protocol.record_batch import CONTROL_BIT
 from penstock.storage import compaction
 from penstock.storage.disk import Disk
 from penstock.storage.log import Log, LogSettings
@@ -15,13 +16,13 @@ from tests.storage.logs import NOW_MS, append, batch_at, end_transaction, new_lo
 
 MANY = LogSettings(segment_bytes=400)
 COMPACT = LogSettings(
-    segment_bytes=300, compact=True, delete=False, min_cleanable_dirty_ratio=0.0, delete_retention_ms=1
+    segment_bytes=250, compact=True, delete=False, min_cleanable_dirty_ratio=0.0, delete_retention_ms=1
 )
+HOUR_MS = 3600 * 1000
 
 
-def write(log: Log, producer_id: int, key: str | None = None) -> None:
-    keys = [key] if key else None
-    append(log, batch_at(log.next_offset, producer=(producer_id, 0, 0), transactional=True, keys=keys))
+def write(log: Log, producer_id: int) -> None:
+    append(log, batch_at(log.next_offset, producer=(producer_id, 0, 0), transactional=True))
 
 
 def aborted_in_the_first_segment(folder: Path) -> Log:
@@ -57,21 +58,18 @@ def test_a_marker_that_compaction_took_away_is_missed_by_nobody(tmp_path: Path) 
     """Snapshots from before it call its transaction open: they go with it."""
     folder = tmp_path / "t-0"
     log = new_log(folder, COMPACT)
-    write(log, 1, "a")
-    for _ in range(6):
-        append(log, batch_at(log.next_offset, keys=["b"]))
-    end_transaction(log, 1, committed=False)
-    for _ in range(8):
-        append(log, batch_at(log.next_offset, keys=["b"]))
-    log.producers.expire(NOW_MS + 1)
-    for later_ms in (0, 10, 20):
+    append(log, batch_at(0, 2, keys=["a", "b"], producer=(7, 0, 0), transactional=True))
+    for key in ("x", "y"):
+        append(log, batch_at(log.next_offset, keys=[key]))  # a segment begins, and with it a snapshot
+    end_transaction(log, 7, committed=False)
+    for run in range(4):
+        for n in range(12 if not run else 4):
+            append(log, batch_at(log.next_offset, keys=[f"{min(run, 1)}-{n}"]))
         seal_all(log)
-        plan = compaction.plan(log, NOW_MS + later_ms, log.end_offset)
-        if plan is not None:
-            compaction.install(log, compaction.run(plan, log.disk))
-        append(log, batch_at(log.next_offset, keys=["b"]))
-        log.roll(log.next_offset, NOW_MS)
-    assert not any(batch.attributes & 0x20 for segment in log.segments for batch in segment.batches(0))
+        plan = compaction.plan(log, NOW_MS + run * HOUR_MS, log.end_offset)
+        assert plan is not None
+        compaction.install(log, compaction.run(plan, log.disk))
+    assert not any(batch.attributes & CONTROL_BIT for segment in log.segments for batch in segment.batches(0))
     for lost in sorted(folder.glob("*.index")):
         copy = tmp_path / lost.stem
         shutil.copytree(folder, copy)
