@@ -123,7 +123,13 @@ def test_a_group_goes_on_where_it_stopped(penstock: Penstock, topic: str) -> Non
 
 def test_following_shows_what_comes_and_ends_with_control_c(penstock: Penstock, bootstrap: str, topic: str) -> None:
     arguments = command("consume", topic, "--bootstrap", bootstrap)
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=clean_environment(), text=True) as follower:
+    with subprocess.Popen(
+        arguments,
+        stdout=subprocess.PIPE,
+        env=clean_environment(),
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs the tests may ignore it
+    ) as follower:
         assert follower.stdout is not None
         penstock("produce", topic, stdin="first\n")
         assert follower.stdout.readline() == "first\n"

@@ -21,7 +21,7 @@ def configure(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from penstock.cli.connection import Connection
-    from penstock.cli.output import print_json, print_table
+    from penstock.cli.output import print_facts, print_json, print_table
     from penstock.cli.txn.transactions import age_s, described, spoken
 
     state = described(Connection(args.bootstrap), args.id)
@@ -40,8 +40,7 @@ def run(args: argparse.Namespace) -> int:
         ("producer epoch", state.producer_epoch), ("aborted after", spoken(state.transaction_timeout_ms / 1000)),
         ("open for", spoken(open_s)),
     ]  # fmt: skip
-    for name, value in facts:
-        print(f"{name:<16}{value}")
+    print_facts(facts)
     if state.topics:
         print()
         print_table(["topic", "partitions"], [(t.topic, ", ".join(map(str, t.partitions))) for t in state.topics])
