@@ -142,7 +142,7 @@ def test_version_is_one_line_or_one_document() -> None:
 def test_what_is_installed_is_compiled_where_it_can_be(request: pytest.FixtureRequest) -> None:
     """A first install finds no library beside it, and must compile all the same."""
     if not request.config.getoption("--installed"):
-        pytest.skip("the source is tested")
+        pytest.skip("only an installed package can be compiled, and the source is under test")
     headers = Path(sysconfig.get_path("include")) / "Python.h"
     can_be = shutil.which("cc") is not None and headers.exists()
     assert run_penstock("version", "--json").json["hot_path"] == ("compiled" if can_be else "interpreted")

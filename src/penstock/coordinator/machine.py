@@ -11,9 +11,9 @@ A machine is pure: no clock, no disk, no socket. The engine calls
 and, for an Outcome, in this order: appends `records` as one batch, applies each of them, decides the commands `again`
 that had to wait for them, waits until the records (and all that was appended before) are committed, then sends
 `replies` and hands `effects` to whoever runs the machine. A reply may answer an earlier command: a ticket is what the
-engine gave with the command. If the append fails, the engine throws
-the machine away, answers its open tickets with COORDINATOR_NOT_AVAILABLE and loads a new machine from the log, so
-`decide` may change what is not durable (who waits for whom) at once, while what is durable changes in `apply` alone.
+engine gave with the command. If the append fails, the engine throws the machine away, answers its open tickets with
+COORDINATOR_NOT_AVAILABLE and loads a new machine from the log, so `decide` may change what is not durable (who waits
+for whom) at once, while what is durable changes in `apply` alone.
 
 Records of an outcome that has a `producer` are part of that producer's transaction. They go through
 `apply_in_transaction` instead, and count when `end_transaction` says that it was committed.

@@ -128,7 +128,7 @@ class Segment:
         if not self.is_elsewhere:
             self._file = None
             self._index = None
-            if self.sealed_to == self.size:
+            if self.sealed_to == self.size and self._aborted:  # that there are none is worth keeping: readers ask often
                 self._aborted = None
 
     def open_elsewhere(self, log: Path, index: Path) -> None:

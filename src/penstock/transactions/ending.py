@@ -116,7 +116,7 @@ def markers_written(turn: Turn, command: MarkersWritten) -> None:
         or (transaction.producer_id, transaction.producer_epoch) != (command.producer_id, command.producer_epoch)
     ):
         return
-    changes: dict[str, object] = {}
+    changes: dict[str, int] = {}
     if transaction.next_producer_id != NO_ID:
         changes = {
             "producer_id": transaction.next_producer_id, "producer_epoch": 0, "next_producer_id": NO_ID,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from penstock.transactions.states import State, may_follow
 
@@ -35,9 +36,9 @@ class Transaction:
     updated_ms: int = -1
     version: int = 0  # the client's transactions: 2 if the epoch rises with each (KIP-890)
 
-    def becoming(self, state: State, now_ms: int, **changes: object) -> Transaction:
+    def becoming(self, state: State, now_ms: int, **changes: Any) -> Transaction:
         assert may_follow(self.state, state), f"{self.transactional_id}: {self.state.name} to {state.name}"
-        return replace(self, state=state, updated_ms=now_ms, **changes)  # type: ignore[arg-type]
+        return replace(self, state=state, updated_ms=now_ms, **changes)
 
     def was_promised(self, producer_id: int, epoch: int) -> bool:
         """Whether this is what the decision has handed out already, and what counts once the markers are written."""
