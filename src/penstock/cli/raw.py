@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from penstock.cli.connection import REACH_TIMEOUT_S, REQUEST_TIMEOUT_S
 from penstock.cli.problem import Problem
@@ -65,12 +65,6 @@ def check(code: int, doing: str, message: str | None = None) -> None:
         raise Problem(f"{doing}: {message or error.name.replace('_', ' ').lower()} ({error.name}).")
 
 
-class Located(Protocol):
-    """A broker in confluent-kafka's metadata, or a coordinator."""
-
-    host: str
-    port: int
-
-
-def address_of(broker: Located) -> Address:
+def address_of(broker: Any) -> Address:
+    """Of a broker in confluent-kafka's metadata, whose own types say that it has no address."""
     return broker.host, broker.port
