@@ -21,8 +21,15 @@ Done = Callable[[OSError | None], None]
 async def until(condition: Callable[[], bool]) -> None:
     """The loop goes round until it is true."""
     async with asyncio.timeout(TIMEOUT_S):
-        while not condition():  # noqa: ASYNC110
+        while not condition():  # noqa: ASYNC110  (the loop must go round for it to become true)
             await asyncio.sleep(0)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """For what real timers bring: time must pass."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():  # noqa: ASYNC110  (nothing signals it: that is what is tested)
+            await asyncio.sleep(0.005)
 
 
 async def turns(count: int = 20) -> None:
@@ -172,7 +179,8 @@ class CountingMachine:
     """A state machine as small as can be: it adds numbers up, and what it adds is in the log.
 
     A command is a pair of a ticket and what is asked:
-    a number to add, "read", "refuse", "fail" (decide raises what nobody foresaw), "hold" (answered by the next one).
+    a number to add, "read", "anything" (for `on_decide` to say), "refuse", "fail" (decide raises what nobody foresaw),
+    "hold" (answered by the next one).
     """
 
     def __init__(self, loaded: list[CountingMachine] | None = None) -> None:
@@ -183,12 +191,15 @@ class CountingMachine:
         self.pending: dict[int, list[LogRecord]] = {}
         self.deadline_ms: int | None = None
         self.on_tick: Callable[[int], Outcome] = lambda now_ms: Outcome()
+        self.on_decide: Callable[[tuple[Ticket, Any], Outcome], Outcome] = lambda command, outcome: outcome
         if loaded is not None:
             loaded.append(self)
 
     def decide(self, command: tuple[Ticket, Any], now_ms: int) -> Outcome:
         assert self.is_loaded, "a command came before the log was read"
-        ticket, asked = command
+        return self.on_decide(command, self._decide(*command))
+
+    def _decide(self, ticket: Ticket, asked: Any) -> Outcome:
         self.trace.append(f"decide {asked}")
         if asked == "refuse":
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "as asked")
@@ -198,7 +209,7 @@ class CountingMachine:
             self.held.append(ticket)
             return Outcome()
         held, self.held = self.held, []
-        if asked == "read":
+        if asked in ("read", "anything"):
             return Outcome([], [(each, self.total) for each in (*held, ticket)])
         total = self.total + asked
         return Outcome([number(asked)], [(each, total) for each in (*held, ticket)])

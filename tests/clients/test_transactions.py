@@ -23,7 +23,7 @@ from tests.brokers import BrokerProcess
 from tests.clients.conftest import Topics
 from tests.clients.drivers import CLIENTS, Client, Consumer, Outgoing, Refused, read_all, send_all
 from tests.clients.drivers.aio import run
-from tests.clients.drivers.confluent import QUICK
+from tests.clients.drivers.confluent import QUICK, ConfluentConsumer
 from tests.clients.drivers.face import WAIT_S, Partition, poll_until
 from tests.clients.steps import create_topic, wait_until
 from tests.clients.test_retention_and_compaction import compacted_topic, end_the_segment
@@ -385,7 +385,8 @@ def test_offsets_of_a_member_that_is_gone_are_refused(
     gone, stays = (CONFLUENT.consumer(bootstrap, group=group, session_timeout_ms=6000) for _ in range(2))
     gone.subscribe(source)
     poll_until(gone, 10)
-    membership = gone._consumer.consumer_group_metadata()  # type: ignore[attr-defined]
+    assert isinstance(gone, ConfluentConsumer)
+    membership = gone.membership
     gone.close()
     stays.subscribe(source)
     poll_until(stays, 10)

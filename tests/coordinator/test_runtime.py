@@ -31,7 +31,7 @@ async def test_a_command_is_decided_appended_applied_committed_and_then_answered
 
 async def test_the_records_of_one_command_are_one_batch(engine: Engine) -> None:
     machine = await engine.loaded()
-    machine.decide = lambda command, now_ms: Outcome([number(1), number(2), number(3)], [(command[0], "done")])  # type: ignore[method-assign,assignment]
+    machine.on_decide = lambda command, _: Outcome([number(1), number(2), number(3)], [(command[0], "done")])
     answer = engine.ask("anything")
     engine.commit()
     assert answer.value == "done"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from penstock.coordinator.machine import Outcome, ProducerStamp
 from penstock.protocol.errors import ErrorCode
 from penstock.storage.aborted import Marker
 from tests.coordinator.engine import TOPIC, Answer, Engine
-from tests.fakes import CountingMachine, number, turns, until
+from tests.fakes import CountingMachine, eventually, number, turns, until
 
 PRODUCER = ProducerStamp(7, 0)
 COMMIT, ABORT = Marker(True, 0), Marker(False, 0)
@@ -184,7 +183,7 @@ async def test_markers_of_producers_that_hold_nothing_here_change_nothing(engine
 
 async def test_an_effect_is_carried_out_when_its_records_are_committed(engine: Engine) -> None:
     machine = await engine.loaded()
-    machine.decide = lambda command, now_ms: Outcome([number(1)], [(command[0], "ok")], effects=["ring"])  # type: ignore[method-assign,assignment]
+    machine.on_decide = lambda command, _: Outcome([number(1)], [(command[0], "ok")], effects=["ring"])
     answer = engine.ask("anything")
     engine.write()
     assert (engine.effects, answer.value) == ([], None)
@@ -194,7 +193,7 @@ async def test_an_effect_is_carried_out_when_its_records_are_committed(engine: E
 
 async def test_an_effect_of_records_that_are_lost_is_not_carried_out(engine: Engine) -> None:
     machine = await engine.loaded()
-    machine.decide = lambda command, now_ms: Outcome([number(1)], [(command[0], "ok")], effects=["ring"])  # type: ignore[method-assign,assignment]
+    machine.on_decide = lambda command, _: Outcome([number(1)], [(command[0], "ok")], effects=["ring"])
     answer = engine.ask("anything")
     engine.disk.fail_write = 0
     engine.write()
@@ -222,19 +221,23 @@ async def test_what_a_machine_finds_to_do_when_it_is_loaded_is_done(
 # ---- commands that had to wait for records
 
 
-async def test_commands_are_decided_again_behind_the_records_that_they_waited_for(engine: Engine) -> None:
-    machine = await engine.loaded()
+def hold_until(engine: Engine, machine: CountingMachine, asked: int) -> Answer:
+    """A command that is decided again, as a question for the sum, when another has been."""
     held = engine.ask("hold")
     ticket = machine.held.pop()
-    original = machine.decide
 
-    def decide(command: Any, now_ms: int) -> Outcome:
-        outcome = original(command, now_ms)
-        if command[1] == 5:
+    def decide(command: Any, outcome: Outcome) -> Outcome:
+        if command[1] == asked:
             outcome.again.append((ticket, "read"))
         return outcome
 
-    machine.decide = decide  # type: ignore[method-assign]
+    machine.on_decide = decide
+    return held
+
+
+async def test_commands_are_decided_again_behind_the_records_that_they_waited_for(engine: Engine) -> None:
+    machine = await engine.loaded()
+    held = hold_until(engine, machine, 5)
     answer = engine.ask(5)
     assert machine.trace[-3:] == ["decide 5", "apply 5", "decide read"]
     engine.commit()
@@ -243,17 +246,7 @@ async def test_commands_are_decided_again_behind_the_records_that_they_waited_fo
 
 async def test_what_is_decided_again_is_told_if_the_records_are_lost(engine: Engine) -> None:
     machine = await engine.loaded()
-    held = engine.ask("hold")
-    ticket = machine.held.pop()
-    original = machine.decide
-
-    def decide(command: Any, now_ms: int) -> Outcome:
-        outcome = original(command, now_ms)
-        if command[1] == 5:
-            outcome.again.append((ticket, "read"))
-        return outcome
-
-    machine.decide = decide  # type: ignore[method-assign]
+    held = hold_until(engine, machine, 5)
     answer = engine.ask(5)
     engine.disk.fail_write = 0
     engine.write()
@@ -274,8 +267,6 @@ async def test_a_machine_that_was_dropped_comes_back_without_being_asked(engine:
     engine.disk.fail_write = 0
     engine.write()
     engine.disk.heal()
-    async with asyncio.timeout(5):
-        while len(engine.machines) < 2 or not engine.machines[-1].is_loaded:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await eventually(lambda: len(engine.machines) > 1 and engine.machines[-1].is_loaded)
     assert engine.machines[-1].total == 100
     await until(lambda: engine.runtime.shard(0).machine is engine.machines[-1])

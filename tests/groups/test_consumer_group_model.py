@@ -10,6 +10,7 @@ and in the end, if the members only keep calling, the group is stable and every 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from typing import Any
 
@@ -50,7 +51,7 @@ def by_topic(partitions: set[Partition]) -> dict[str, list[int]]:
     return topics
 
 
-class Reader:
+class Reader(ABC):
     """What all clients have: a name, topics, and the partitions that they read at the moment."""
 
     def __init__(self, name: str, engine: GroupEngine) -> None:
@@ -62,20 +63,24 @@ class Reader:
         self.member_id = ""
         self.reading: set[Partition] = set()
 
-    def act(self, *, is_heard: bool = True) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def act(self, *, is_heard: bool = True) -> None: ...
 
-    def leave(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def leave(self) -> None: ...
 
     def crash(self) -> None:
         self.reading = set()
 
+    @abstractmethod
     def coordinator_lost(self) -> None:
         """What it waited for will never be answered."""
 
 
 class ModernReader(Reader):
+    def coordinator_lost(self) -> None:
+        """It never waits: a heartbeat is answered at once."""
+
     def __init__(self, name: str, engine: GroupEngine) -> None:
         super().__init__(name, engine)
         self.instance = name if name in STATIC else None

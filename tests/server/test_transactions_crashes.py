@@ -19,7 +19,7 @@ from penstock.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from penstock.storage.disk import Buffer, Disk, File
-from tests.fakes import TIMEOUT_S, turns, until
+from tests.fakes import TIMEOUT_S, eventually, turns, until
 from tests.server.rooms import Client, Rooms, fetch
 from tests.storage.disks import FailingDisk
 from tests.storage.logs import NOW_MS
@@ -104,13 +104,6 @@ async def open_transaction(rooms: Rooms, version: int) -> tuple[Client, RawProdu
         assert error_of(await client.ask(*producer.produce("t", b"value", partition=partition))) is ErrorCode.NONE
     assert error_of(await client.ask(*producer.commit_offsets(GROUP, "t", 5))) is ErrorCode.NONE
     return client, producer
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Timers of the broker are real, so there is time to be waited for."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 def is_stable(rooms: Rooms, partition: int) -> bool:

@@ -59,6 +59,11 @@ class ConfluentConsumer:
         self.revoked: list[Partition] = []
         self.assigned: list[Partition] = []
 
+    @property
+    def membership(self) -> Any:
+        """As a transactional producer passes it on (KIP-447)."""
+        return self._consumer.consumer_group_metadata()
+
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
         names = [pattern] if pattern else list(topics)
         self._consumer.subscribe(names, on_assign=self._on_assign, on_revoke=self._on_revoke)
