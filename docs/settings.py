@@ -13,13 +13,10 @@ PAGE = Path(__file__).with_name("settings.md")
 # Declared because tools and configuration files carry them; nothing in the broker reads them.
 WITHOUT_EFFECT = frozenset(
     {
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
         "num.recovery.threads.per.data.dir",
         "preallocate",
         "segment.index.bytes",
         "segment.jitter.ms",
-        "unclean.leader.election.enable",
     }
 )
 # The broker's names for the same things.

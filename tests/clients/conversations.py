@@ -10,7 +10,9 @@ from typing import Any
 from penstock.protocol.codec import encode_versioned
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages import alter_configs as altering
+from penstock.protocol.messages import alter_partition_reassignments as reassigning
 from penstock.protocol.messages import describe_topic_partitions as describing_topics
+from penstock.protocol.messages import elect_leaders as electing
 from penstock.protocol.messages import incremental_alter_configs as changing
 from penstock.protocol.messages import offset_fetch as fetching_offsets
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
@@ -34,6 +36,7 @@ from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIden
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from penstock.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -316,6 +319,25 @@ def describe_cluster(wire: Wire, version: int, place: Place) -> Any:
     return wire.ask(DescribeClusterRequest(), version)
 
 
+def elect_leaders(wire: Wire, version: int, place: Place) -> Any:
+    wanted = electing.TopicPartitions(topic=place.topic, partitions=[0])
+    response = wire.ask(electing.ElectLeadersRequest(topic_partitions=[wanted], timeout_ms=5000), version)
+    (topic,) = response.replica_election_results
+    assert topic.partition_result[0].error_code == ErrorCode.ELECTION_NOT_NEEDED
+    topic.partition_result[0].error_code = 0
+    return response
+
+
+def alter_partition_reassignments(wire: Wire, version: int, place: Place) -> Any:
+    here = reassigning.ReassignablePartition(partition_index=0, replicas=[1])
+    topic = reassigning.ReassignableTopic(name=place.topic, partitions=[here])
+    return wire.ask(reassigning.AlterPartitionReassignmentsRequest(timeout_ms=5000, topics=[topic]), version)
+
+
+def list_partition_reassignments(wire: Wire, version: int, place: Place) -> Any:
+    return wire.ask(ListPartitionReassignmentsRequest(timeout_ms=5000, topics=None), version)
+
+
 CONVERSATIONS: dict[int, Conversation] = {
     0: produce,
     1: fetch,
@@ -341,7 +363,10 @@ CONVERSATIONS: dict[int, Conversation] = {
     35: describe_log_dirs,
     37: create_partitions,
     42: delete_groups,
+    43: elect_leaders,
     44: incremental_alter_configs,
+    45: alter_partition_reassignments,
+    46: list_partition_reassignments,
     47: offset_delete,
     60: describe_cluster,
     61: describe_producers,

@@ -1,1 +1,1 @@
-"""Tests of `penstock.cluster`: settings, the coordination contract, and the controller over a real store."""
+"""Tests of `penstock.cluster`: settings, the coordination contract, and the administration over a real store."""

@@ -1,4 +1,4 @@
-"""A controller over the embedded store, with everything it needs, and the two fakes that the tests of it share."""
+"""The administration over the embedded store, with all it needs, and the two fakes that the tests of it share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.cluster.controller import Controller
+from penstock.cluster.administration import Administration
+from penstock.cluster.catalog import Catalog
 from penstock.cluster.coordination import Disconnected, Operation, Result
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.model import BrokerState, ClusterImage, Endpoint, TopicState
@@ -63,11 +64,13 @@ class ControlledCluster:
 
     async def start(self) -> ControlledCluster:
         self.store = await FailingStore.open(self._folder)
-        self.controller = Controller(self.store, self.image, self.settings, NODE_ID, random.Random(7).randbytes)
-        await self.controller.load()
-        self.controller.subscribe(self.listener)
+        randbytes = random.Random(7).randbytes
+        self.catalog = catalog = Catalog(self.store, self.image, self.settings, NODE_ID)
+        self.administration = Administration(catalog, self.image, self.settings, NODE_ID, randbytes)
+        await catalog.load(randbytes)
+        catalog.subscribe(self.listener)
         return self
 
     async def stop(self) -> None:
-        await self.controller.close()
+        await self.administration.close()
         await self.store.close()

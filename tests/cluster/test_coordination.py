@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -11,14 +11,12 @@ import pytest
 from penstock.cluster.coordination import (
     DATA_BYTES_MAX,
     BadVersion,
-    Change,
     Check,
     Coordination,
     Create,
     DataTooLarge,
     Delete,
     Disconnected,
-    Event,
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
@@ -28,17 +26,19 @@ from penstock.cluster.coordination import (
     ensure_path,
 )
 from penstock.cluster.embedded import EmbeddedStore
+from penstock.cluster.zookeeper import ZooKeeperStore
+from tests.zookeepers import Followed, eventually, zookeeper, zookeeper_path  # noqa: F401
 
 
 class Service:
     """One running service, to which several clients in turn may connect."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, opener: Callable[[], Awaitable[Coordination]]) -> None:
+        self._opener = opener
         self._clients: list[Coordination] = []
 
     async def connect(self) -> Coordination:
-        client = await EmbeddedStore.open(self._folder)
+        client = await self._opener()
         self._clients.append(client)
         return client
 
@@ -47,9 +47,13 @@ class Service:
             await client.close()
 
 
-@pytest.fixture(params=["embedded"])
+@pytest.fixture(params=["embedded", "zookeeper"])
 async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
-    service = Service(tmp_path)
+    if request.param == "zookeeper":
+        address = request.getfixturevalue("zookeeper_path")
+        service = Service(lambda: ZooKeeperStore.open(address))
+    else:
+        service = Service(lambda: EmbeddedStore.open(tmp_path))
     yield service
     await service.stop()
 
@@ -81,6 +85,10 @@ async def test_a_node_is_created_once(store: Coordination) -> None:
 async def test_a_node_needs_its_parent(store: Coordination) -> None:
     with pytest.raises(NoNode):
         await store.create("/a/b")
+
+
+async def test_no_writes_are_none(store: Coordination) -> None:
+    assert await store.multi([]) == []
 
 
 async def test_what_does_not_exist_can_be_neither_read_nor_changed(store: Coordination) -> None:
@@ -188,34 +196,77 @@ async def test_if_one_of_several_writes_fails_none_happens(
     assert await store.get("/old") == Versioned(b"x", 0)
 
 
-async def test_a_watch_tells_of_the_node_and_what_is_below_in_order(store: Coordination) -> None:
-    events: list[Event] = []
-    unwatch = store.watch("/topics", events.append)
+async def test_who_follows_gets_what_is_there_and_is_told_what_changes(store: Coordination) -> None:
+    await ensure_path(store, "/topics/old/inner")
+    followed = await Followed().start(store, "/topics")
+    assert followed.contents == {"old": Versioned(b"", 0)}
+    await store.create("/topics/new", b"1")
+    await eventually(lambda: followed.data == {"old": b"", "new": b"1"})
+    await store.set("/topics/new", b"2")
+    await store.set("/topics/old/inner", b"not a child")
+    await store.create("/topics-not")
+    await eventually(lambda: followed.contents.get("new") == Versioned(b"2", 1))
+    await store.delete("/topics/new")
+    await eventually(lambda: followed.data == {"old": b""})
+    assert {name for name, _ in followed.told} == {"new"}
+
+
+async def test_the_last_of_many_contents_is_told(store: Coordination) -> None:
     await store.create("/topics")
     await store.create("/topics/a")
-    await store.set("/topics/a", b"1")
-    await store.create("/topics-not")
-    await store.delete("/topics/a")
-    await asyncio.sleep(0.05)
-    assert events == [
-        Event(Change.CREATED, "/topics"),
-        Event(Change.CREATED, "/topics/a"),
-        Event(Change.SET, "/topics/a"),
-        Event(Change.DELETED, "/topics/a"),
-    ]
-    unwatch()
-    await store.create("/topics/b")
-    await asyncio.sleep(0.05)
-    assert len(events) == 4
+    followed = await Followed().start(store, "/topics")
+    for n in range(100):
+        await store.set("/topics/a", b"%d" % n)
+    await eventually(lambda: followed.contents["a"] == Versioned(b"99", 100))
+    versions = [content.version for _, content in followed.told if content is not None]
+    assert versions == sorted(versions)
+
+
+async def test_a_node_that_is_made_again_is_told_as_it_is_now(store: Coordination) -> None:
+    await store.create("/topics")
+    followed = await Followed().start(store, "/topics")
+    await store.create("/topics/a", b"one")
+    await eventually(lambda: followed.data == {"a": b"one"})
+    for _ in range(20):
+        await store.delete("/topics/a")
+        await store.create("/topics/a", b"one")
+    await store.multi([Delete("/topics/a"), Create("/topics/a", b"two"), Create("/topics/b", b"three")])
+    await eventually(lambda: followed.data == {"a": b"two", "b": b"three"})
+
+
+async def test_several_may_follow_several_folders(store: Coordination) -> None:
+    await store.create("/a")
+    await store.create("/b")
+    first, second = await Followed().start(store, "/a"), await Followed().start(store, "/a")
+    other = await Followed().start(store, "/b")
+    await store.multi([Create("/a/x", b"1"), Create("/b/y", b"2"), Create("/b/y/z", b"3")])
+    await eventually(lambda: first.data == second.data == {"x": b"1"} and other.data == {"y": b"2"})
+
+
+async def test_only_what_exists_can_be_followed(store: Coordination) -> None:
+    with pytest.raises(NoNode):
+        await store.follow("/nowhere", lambda name, content: None)
 
 
 async def test_a_write_that_failed_is_not_told(store: Coordination) -> None:
-    events: list[Event] = []
-    store.watch("/", events.append)
+    await store.create("/topics")
+    followed = await Followed().start(store, "/topics")
     with pytest.raises(NoNode):
-        await store.multi([Create("/a"), Delete("/b")])
+        await store.multi([Create("/topics/a"), Delete("/topics/b")])
+    await store.create("/topics/c")
+    await eventually(lambda: "c" in followed.contents)
+    assert followed.told == [("c", Versioned(b"", 0))]
+
+
+async def test_after_close_nothing_is_told(service: Service) -> None:
+    store = await service.connect()
+    await store.create("/topics")
+    followed = await Followed().start(store, "/topics")
+    await store.close()
+    again = await service.connect()
+    await again.create("/topics/a")
     await asyncio.sleep(0.05)
-    assert events == []
+    assert followed.told == []
 
 
 async def test_of_writes_at_once_on_one_version_one_wins(store: Coordination) -> None:
@@ -244,3 +295,4 @@ async def test_after_close_nothing_answers(service: Service) -> None:
     await store.close()
     with pytest.raises(Disconnected):
         await store.get("/")
+    assert not store.connected

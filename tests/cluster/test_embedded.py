@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.controller import Controller
+from penstock.cluster.catalog import Catalog
 from penstock.cluster.coordination import Create, Disconnected, Versioned
 from penstock.cluster.embedded import FILE_NAME, EmbeddedStore
 from penstock.cluster.model import ClusterImage, PartitionState, TopicState
@@ -50,7 +50,7 @@ async def test_a_second_broker_is_kept_off_the_folder(tmp_path: Path) -> None:
 
 async def test_ten_thousand_topics_load_in_a_fifth_of_a_second_at_most(tmp_path: Path) -> None:
     store = await EmbeddedStore.open(tmp_path)
-    await Controller(store, ClusterImage("", 1), BrokerSettings(), 1, os.urandom).load()
+    await Catalog(store, ClusterImage("", 1), BrokerSettings(), 1).load(os.urandom)
     partition = PartitionState(1, 0, (1,), (1,))
     topics = [TopicState(f"t{n}", os.urandom(16), (partition,), {"retention.ms": "5"}) for n in range(10_000)]
     await store.multi([save(TopicNode(topic)) for topic in topics])
@@ -61,7 +61,7 @@ async def test_ten_thousand_topics_load_in_a_fifth_of_a_second_at_most(tmp_path:
         image = ClusterImage("", 1)
         began = time.perf_counter()
         store = await EmbeddedStore.open(tmp_path)
-        await Controller(store, image, BrokerSettings(), 1, os.urandom).load()
+        await Catalog(store, image, BrokerSettings(), 1).load(os.urandom)
         durations.append(time.perf_counter() - began)
         await store.close()
         assert len(image.topics) == 10_000

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster.coordination import DATA_BYTES_MAX, Create, Delete, Set, Versioned
 from penstock.cluster.model import PartitionState, TopicState
-from penstock.cluster.nodes import BrokerConfigNode, ClusterNode, ProducerIdsNode, TopicNode, save
+from penstock.cluster.nodes import BrokerConfigNode, ClusterNode, ForeignNode, ProducerIdsNode, TopicNode, save
 
 TOPIC = TopicState(
     "t", bytes(range(16)), (PartitionState(1, 3, (1, 2), (1,)), PartitionState(2, 0, (2, 1), (2, 1))), {"a": "b"}
@@ -48,7 +48,7 @@ def test_internal_topics_are_known_by_their_name() -> None:
 
 def test_a_node_of_a_newer_broker_is_not_guessed_at() -> None:
     data = TopicNode(TOPIC).encode().replace(b'"format":1', b'"format":2')
-    with pytest.raises(ValueError, match="written by a newer version"):
+    with pytest.raises(ForeignNode, match="written by a newer version"):
         TopicNode.decode("t", Versioned(data, 0))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.coordinator import runtime as runtimes
+from penstock.coordinator import loading, shard
 from penstock.coordinator.machine import LogRecord, Outcome
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import Record, build_batch
@@ -103,7 +103,7 @@ async def test_partitions_have_machines_of_their_own(engine: Engine) -> None:
 
 @pytest.mark.parametrize("index", [-1, PARTITIONS])
 async def test_a_partition_that_is_not_there_has_no_coordinator(engine: Engine, index: int) -> None:
-    assert engine.ask(1, index).value is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert engine.ask(1, index).value is ErrorCode.NOT_COORDINATOR
 
 
 async def test_asking_and_waiting_in_one(engine: Engine) -> None:
@@ -155,7 +155,7 @@ async def test_commands_wait_for_the_load_in_their_order(engine: Engine) -> None
 
 
 async def test_commands_that_wait_for_the_load_are_bounded(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtimes, "WAITING_FOR_LOAD_MAX", 2)
+    monkeypatch.setattr(shard, "WAITING_FOR_LOAD_MAX", 2)
     answers = [engine.ask(1) for _ in range(3)]
     assert [answer.value for answer in answers] == [None, None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     await engine.loaded()
@@ -166,7 +166,7 @@ async def test_commands_that_wait_for_the_load_are_bounded(engine: Engine, monke
 async def test_a_long_log_is_loaded_in_pieces_while_the_loop_goes_on(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtimes, "LOAD_CHUNK_BYTES", 200)
+    monkeypatch.setattr(loading, "LOAD_CHUNK_BYTES", 200)
     await engine.loaded()
     for _ in range(50):
         engine.ask(1)
@@ -435,7 +435,7 @@ async def test_when_the_topic_is_deleted_its_machines_go_with_it(engine: Engine)
     engine.held.delete(TOPIC)
     engine.commit()
     assert waiting.value is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert engine.ask("read").value is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert engine.ask("read").value is ErrorCode.NOT_COORDINATOR
     engine.held.create(TOPIC, PARTITIONS)
     assert await engine.total() == 0
 

@@ -19,7 +19,7 @@ COMMIT, ABORT = Marker(True, 0), Marker(False, 0)
 def admit(engine: Engine, producer: ProducerStamp = PRODUCER) -> None:
     """As the handler does when the coordinator of the transaction knows of the partition."""
     partition = engine.held.get(TOPIC)
-    partition.verified(*producer, partition.begin_verification(producer.producer_id))
+    partition.verified(*producer, partition.admission.begin(producer.producer_id))
 
 
 def add(engine: Engine, machine: CountingMachine, *values: int, producer: ProducerStamp = PRODUCER) -> Answer:
@@ -166,7 +166,7 @@ async def test_a_marker_that_is_lost_is_reported_and_the_transaction_is_open_aga
 async def test_a_marker_for_a_partition_that_is_not_there_is_refused(engine: Engine) -> None:
     done: list[Any] = []
     engine.runtime.end_transaction(99, PRODUCER, COMMIT, done.append)
-    assert [error.code for error in done] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert [error.code for error in done] == [ErrorCode.NOT_COORDINATOR]
 
 
 async def test_markers_of_producers_that_hold_nothing_here_change_nothing(engine: Engine) -> None:

@@ -39,7 +39,7 @@ class Holding:
         self.turn = Turn(cast(Any, FakeLoop()))
         self.committer = FakeCommitter()
         self.partitions = Partitions(
-            self.disk, self.folder, self.image, self.settings, self.turn, cast(Any, self.committer)
+            self.disk, self.folder, self.image, self.settings, self.turn, cast(Any, self.committer), 1
         )
         self.partitions.load()
         self.settings.subscribe(self.partitions.settings_changed)

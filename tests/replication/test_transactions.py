@@ -28,7 +28,7 @@ class Transactional(Led):
 
     def admit(self, producer: int, epoch: int = 0) -> bool:
         partition = self.partition
-        return partition.verified(producer, epoch, partition.begin_verification(producer))
+        return partition.verified(producer, epoch, partition.admission.begin(producer))
 
     def batch(self, producer: int, epoch: int = 0, count: int = 1, *, transactional: bool = True) -> memoryview:
         sequence = self._sequences.get((producer, epoch), 0)
@@ -93,7 +93,7 @@ def test_a_batch_begins_a_transaction_only_if_its_producer_was_let_in(led: Trans
 
 def test_a_marker_between_the_question_and_the_answer_voids_the_answer(led: Transactional) -> None:
     """The coordinator said yes before it ended the transaction, and the batch comes behind the marker."""
-    asked = led.partition.begin_verification(7)
+    asked = led.partition.admission.begin(7)
     led.end(7, ABORT)
     assert not led.partition.verified(7, 0, asked)
     assert led.refused(batch(producer=(7, 0, 0), transactional=True)) is ErrorCode.INVALID_TXN_STATE
@@ -108,7 +108,7 @@ def test_a_marker_between_the_answer_and_the_batch_voids_the_answer(led: Transac
 
 
 def test_a_marker_for_another_producer_voids_nothing(led: Transactional) -> None:
-    asked = led.partition.begin_verification(7)
+    asked = led.partition.admission.begin(7)
     led.end(8, ABORT)
     assert led.partition.verified(7, 0, asked)
     led.append(led.batch(7))
@@ -116,7 +116,7 @@ def test_a_marker_for_another_producer_voids_nothing(led: Transactional) -> None
 
 def test_requests_that_ask_at_once_share_the_answer(led: Transactional) -> None:
     partition = led.partition
-    first, second = partition.begin_verification(7), partition.begin_verification(7)
+    first, second = partition.admission.begin(7), partition.admission.begin(7)
     assert partition.verified(7, 0, first)
     assert partition.verified(7, 0, second)
     led.append(led.batch(7))
@@ -124,7 +124,7 @@ def test_requests_that_ask_at_once_share_the_answer(led: Transactional) -> None:
 
 def test_the_second_of_two_that_ask_at_once_is_let_in_behind_the_batch_of_the_first(led: Transactional) -> None:
     partition = led.partition
-    first, second = partition.begin_verification(7), partition.begin_verification(7)
+    first, second = partition.admission.begin(7), partition.admission.begin(7)
     assert partition.verified(7, 0, first)
     led.append(led.batch(7))
     assert partition.verified(7, 0, second), "the transaction is open here"
@@ -133,16 +133,16 @@ def test_the_second_of_two_that_ask_at_once_is_let_in_behind_the_batch_of_the_fi
 
 def test_an_answer_from_before_the_marker_does_not_void_the_question_behind_it(led: Transactional) -> None:
     partition = led.partition
-    old = partition.begin_verification(7)
+    old = partition.admission.begin(7)
     led.end(7, ABORT)
-    new = partition.begin_verification(7)
+    new = partition.admission.begin(7)
     assert not partition.verified(7, 0, old)
     assert partition.verified(7, 1, new)
 
 
 def test_a_question_that_was_given_up_leaves_nothing(led: Transactional) -> None:
     partition = led.partition
-    partition.abandon_verification(7, partition.begin_verification(7))
+    partition.admission.abandon(7, partition.admission.begin(7))
     assert led.refused(batch(producer=(7, 0, 0), transactional=True)) is ErrorCode.INVALID_TXN_STATE
     assert led.admit(7)
 

@@ -1,1 +1,1 @@
-"""Tests of `penstock.server`: handlers called directly, over a real controller."""
+"""Tests of `penstock.server`: handlers called directly, over a real administration."""

@@ -1,4 +1,4 @@
-"""What the admin handlers need of a broker: a real controller over the embedded store, and a fake of the partitions.
+"""What the admin handlers need of a broker: a real administration over the embedded store, and a fake for partitions.
 
 Requests and responses go through the codec at the version of the call, as they would on the wire.
 """
@@ -47,7 +47,7 @@ class FakePartitions:
         if entries is None:
             return None
         active: Callable[[], Iterable[FakeProducerEntry]] = lambda: entries  # noqa: E731
-        return SimpleNamespace(log=SimpleNamespace(producers=SimpleNamespace(active=active)))
+        return SimpleNamespace(leads=True, log=SimpleNamespace(producers=SimpleNamespace(active=active)))
 
 
 class AdminBroker:
@@ -58,14 +58,15 @@ class AdminBroker:
 
     async def start(self) -> AdminBroker:
         await self.cluster.start()
-        self.image, self.controller = self.cluster.image, self.cluster.controller
+        self.image, self.administration = self.cluster.image, self.cluster.administration
+        self.image.controller_id = NODE_ID
         self.context = cast(
             Context,
             SimpleNamespace(
                 node_id=NODE_ID,
                 image=self.image,
                 settings=self.cluster.settings,
-                controller=self.controller,
+                administration=self.administration,
                 partitions=self.partitions,
             ),
         )

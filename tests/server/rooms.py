@@ -25,6 +25,7 @@ from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from penstock.protocol.schema import Message
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
+from penstock.replication.replicas import Replicas
 from penstock.replication.upkeep import Upkeep
 from penstock.server.context import Context
 from penstock.server.fetch_sessions import FetchSessions
@@ -32,9 +33,12 @@ from penstock.server.router import Router
 from penstock.storage.disk import Disk
 from penstock.transactions.config import TransactionConfig
 from penstock.transactions.machine import TransactionMachine
-from penstock.transactions.markers import Markers, MarkerWriter
+from penstock.transactions.marker_writer import MarkerWriter
+from penstock.transactions.markers import Markers
 from penstock.transport.connection import Connection
 from penstock.transport.memory import MemoryBudget
+from penstock.transport.peer import TcpNetwork
+from penstock.transport.peers import Peers
 from penstock.transport.turn import Turn
 from tests.fakes import TIMEOUT_S, FakeClock, FakeCommitter, FakeSyncs, FakeWorker, until
 from tests.storage.logs import NOW_MS, batch_at
@@ -118,6 +122,8 @@ class Rooms:
         disk: Disk | None = None,
         held_syncs: bool = False,
         with_memos: bool = True,
+        node_id: int = 1,
+        peers: Peers | None = None,
         **settings: str,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -125,27 +131,35 @@ class Rooms:
         self.loop = loop or asyncio.get_running_loop()
         self.clock = FakeClock(NOW_MS)
         self.settings = BrokerSettings({name.replace("_", "."): value for name, value in settings.items()})
+        self.node_id = node_id
         self.image = ClusterImage("test", 1)
-        self.image.brokers[1] = BrokerState(1, (Endpoint(LISTENER, "here", 9092),))
+        self.image.brokers[node_id] = BrokerState(node_id, (Endpoint(LISTENER, "here", 9092),))
         self.turn = Turn(self.loop, lambda: self.clock.now * 1_000_000)
         self.committer = FakeCommitter() if held_syncs else FakeSyncs(self.loop)
         self.partitions = Partitions(
-            disk or Disk(), folder, self.image, self.settings, self.turn, cast(Any, self.committer)
+            disk or Disk(), folder, self.image, self.settings, self.turn, cast(Any, self.committer), node_id
         )
         self.partitions.load()
         self.groups = Runtime(OFFSETS_TOPIC, self._new_machine, self.partitions, self.clock)
-        self.markers = Markers(self.partitions, {OFFSETS_TOPIC: self.groups}, self.clock)
-        self.marker_writer = MarkerWriter(self.markers, lambda: self.transactions)
+        network = TcpNetwork(self.loop, self.turn, f"broker-{node_id}")
+        self.peers = peers or Peers(network, lambda node_id: None)
+        self.markers = Markers(self.partitions, {OFFSETS_TOPIC: self.groups}, self.image, self.clock)
+        self.marker_writer = MarkerWriter(self.markers, lambda: self.transactions, node_id, self.image, self.peers)
         self.transactions = Runtime(
             TRANSACTIONS_TOPIC, lambda: TransactionMachine(TransactionConfig()), self.partitions, self.clock,
             self.marker_writer,
         )  # fmt: skip
         self.upkeep = Upkeep(self.partitions, self.settings, cast(Any, None), self.clock)
+        self.replicas = Replicas(
+            node_id, self.partitions, self.image, self.settings, cast(Any, None), self.upkeep, network, self.turn,
+            lambda node_id: None, lambda: 1, self.clock,
+        )  # fmt: skip
         self.context = Context(
-            node_id=1, image=self.image, settings=self.settings,
-            controller=cast(Any, _Controller(self)), partitions=self.partitions, groups=self.groups,
+            node_id=node_id, image=self.image, settings=self.settings,
+            administration=cast(Any, _Administration(self)), partitions=self.partitions, groups=self.groups,
             transactions=self.transactions, markers=self.markers, upkeep=self.upkeep, worker=cast(Any, FakeWorker()),
-            fetch_sessions=FetchSessions(10, random.Random(1)), now_ms=self.clock,
+            fetch_sessions=FetchSessions(10, random.Random(1)), now_ms=self.clock, replicas=self.replicas,
+            peers=self.peers,
         )  # fmt: skip
         self.router = Router(self.context, self.turn)
         if not with_memos:
@@ -165,25 +179,44 @@ class Rooms:
         named = {key.replace("_", "."): value for key, value in config.items()}
         topic = TopicState(name, next(self._ids).to_bytes(16, "big"), (state,) * partitions, named, internal)
         self.image.put_topic(topic)
-        self.partitions.topic_created(topic)
+        self._tell_created(topic)
         return topic
+
+    def _tell_created(self, topic: TopicState) -> None:
+        for listener in (self.partitions, self.groups, self.transactions):
+            listener.topic_created(topic)
+
+    def put_topic(self, after: TopicState) -> None:
+        """As the catalog tells it, when another broker or the controller has written it."""
+        before = self.image.topics.get(after.name)
+        self.image.put_topic(after)
+        if before is None:
+            self._tell_created(after)
+            return
+        for listener in (self.partitions, self.groups, self.transactions):
+            listener.topic_changed(before, after)
 
     def change_topic(self, name: str, **config: str) -> None:
         before = self.image.topics[name]
-        after = replace(before, config={key.replace("_", "."): value for key, value in config.items()})
-        self.image.put_topic(after)
-        self.partitions.topic_changed(before, after)
+        self.put_topic(replace(before, config={key.replace("_", "."): value for key, value in config.items()}))
 
     def set_leader_epoch(self, name: str, epoch: int) -> None:
         before = self.image.topics[name]
-        after = replace(before, partitions=tuple(replace(p, leader_epoch=epoch) for p in before.partitions))
+        self.put_topic(replace(before, partitions=tuple(replace(p, leader_epoch=epoch) for p in before.partitions)))
+
+    def set_partition(self, name: str, state: PartitionState, index: int = 0) -> None:
+        """As the controller, another broker or this one has decided it."""
+        before = self.image.topics[name]
+        partitions = (*before.partitions[:index], state, *before.partitions[index + 1 :])
+        after = replace(before, partitions=partitions)
         self.image.put_topic(after)
         self.partitions.topic_changed(before, after)
 
     def delete_topic(self, name: str) -> None:
         topic = self.image.topics[name]
         self.image.drop_topic(name)
-        self.partitions.topic_deleted(topic)
+        for listener in (self.partitions, self.groups, self.transactions):
+            listener.topic_deleted(topic)
 
     def partition(self, name: str, index: int = 0) -> Partition:
         partition = self.partitions.get(name, index)
@@ -221,7 +254,7 @@ class Rooms:
         await asyncio.sleep(0)
 
 
-class _Controller:
+class _Administration:
     """As much of one as handlers of groups and transactions need."""
 
     def __init__(self, rooms: Rooms) -> None:

@@ -30,21 +30,21 @@ async def alter(
 
 @pytest.mark.parametrize("version", range(3))
 async def test_what_is_not_named_goes_back_to_its_default(admin_broker: AdminBroker, version: int) -> None:
-    await admin_broker.controller.create_topic("t", config={"retention.ms": "5", "flush": "os"})
+    await admin_broker.administration.create_topic("t", config={"retention.ms": "5", "flush": "os"})
     wanted = resource(ResourceType.TOPIC, "t", ("segment.ms", "9"))
     assert await alter(admin_broker, wanted, version=version) == [(ErrorCode.NONE, None)]
     assert admin_broker.image.topics["t"].config == {"segment.ms": "9"}
 
 
 async def test_validation_alone_changes_nothing(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t", config={"flush": "os"})
+    await admin_broker.administration.create_topic("t", config={"flush": "os"})
     wanted = resource(ResourceType.TOPIC, "t", ("segment.ms", "9"))
     assert await alter(admin_broker, wanted, validate_only=True) == [(ErrorCode.NONE, None)]
     assert admin_broker.image.topics["t"].config == {"flush": "os"}
 
 
 async def test_settings_of_all_brokers_are_replaced(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.alter_broker_config(None, {"flush": "os"})
+    await admin_broker.administration.alter_broker_config(None, {"flush": "os"})
     wanted = resource(ResourceType.BROKER, "", ("log.retention.ms", "9"))
     assert await alter(admin_broker, wanted) == [(ErrorCode.NONE, None)]
     assert admin_broker.image.broker_config == {"log.retention.ms": "9"}
@@ -71,7 +71,7 @@ async def test_settings_of_all_brokers_are_replaced(admin_broker: AdminBroker) -
 async def test_what_can_not_be_changed_is_refused(
     admin_broker: AdminBroker, wanted: AlterConfigsResource, code: ErrorCode
 ) -> None:
-    await admin_broker.controller.create_topic("t", config={"flush": "interval"})
+    await admin_broker.administration.create_topic("t", config={"flush": "interval"})
     ((got, message),) = await alter(admin_broker, wanted)
     assert got == code
     assert message
@@ -79,7 +79,7 @@ async def test_what_can_not_be_changed_is_refused(
 
 
 async def test_a_resource_that_is_named_twice_is_not_changed(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     results = await alter(
         admin_broker,
         resource(ResourceType.TOPIC, "t", ("flush", "os")),

@@ -29,25 +29,25 @@ def topic(name: str, count: int, assignments: list[list[int]] | None = None) -> 
 
 @pytest.mark.parametrize("version", range(4))
 async def test_every_version_adds_partitions(admin_broker: AdminBroker, version: int) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     assert await ask(admin_broker, topic("t", 4), version=version) == [("t", ErrorCode.NONE, None)]
     assert len(admin_broker.image.topics["t"].partitions) == 4
 
 
 async def test_partitions_may_be_placed_by_hand(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     assert await ask(admin_broker, topic("t", 2, [[NODE_ID]])) == [("t", ErrorCode.NONE, None)]
 
 
 async def test_validation_alone_adds_none(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     assert await ask(admin_broker, topic("t", 4), validate_only=True) == [("t", ErrorCode.NONE, None)]
     assert len(admin_broker.image.topics["t"].partitions) == 1
 
 
 async def test_each_topic_has_its_own_answer(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("good")
-    await admin_broker.controller.create_topic("same", 3)
+    await admin_broker.administration.create_topic("good")
+    await admin_broker.administration.create_topic("same", 3)
     results = await ask(
         admin_broker, topic("good", 2), topic("same", 3), topic("nowhere", 2), topic("x", 2), topic("x", 3)
     )

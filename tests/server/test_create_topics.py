@@ -99,7 +99,7 @@ async def test_a_topic_that_is_named_twice_is_not_created_at_all(admin_broker: A
 async def test_a_refusal_has_kafkas_code_and_says_why(
     admin_broker: AdminBroker, wanted: CreatableTopic, code: ErrorCode, message: str
 ) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     (result,) = (await ask(admin_broker, CreateTopicsRequest(topics=[wanted]))).topics
     assert result.error_code == code
     assert message in (result.error_message or "")

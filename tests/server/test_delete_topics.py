@@ -17,7 +17,7 @@ async def ask(broker: AdminBroker, request: DeleteTopicsRequest, version: int = 
 
 @pytest.mark.parametrize("version", range(1, 6))
 async def test_older_versions_delete_by_name(admin_broker: AdminBroker, version: int) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     response = await ask(admin_broker, DeleteTopicsRequest(topic_names=["t", "nowhere"]), version)
     assert [(result.name, result.error_code) for result in response.responses] == [
         ("t", ErrorCode.NONE),
@@ -27,8 +27,8 @@ async def test_older_versions_delete_by_name(admin_broker: AdminBroker, version:
 
 
 async def test_version_6_deletes_by_name_and_by_id(admin_broker: AdminBroker) -> None:
-    a = await admin_broker.controller.create_topic("a")
-    b = await admin_broker.controller.create_topic("b")
+    a = await admin_broker.administration.create_topic("a")
+    b = await admin_broker.administration.create_topic("b")
     request = DeleteTopicsRequest(
         topics=[
             DeleteTopicState(name="a"),
@@ -48,8 +48,8 @@ async def test_version_6_deletes_by_name_and_by_id(admin_broker: AdminBroker) ->
 
 
 async def test_what_is_not_clear_is_refused_and_nothing_of_it_deleted(admin_broker: AdminBroker) -> None:
-    t = await admin_broker.controller.create_topic("t")
-    u = await admin_broker.controller.create_topic("u")
+    t = await admin_broker.administration.create_topic("t")
+    u = await admin_broker.administration.create_topic("u")
     request = DeleteTopicsRequest(
         topics=[
             DeleteTopicState(),
@@ -77,7 +77,7 @@ async def test_deletion_may_be_disabled(
     admin_broker_with: Callable[..., Awaitable[AdminBroker]], version: int, error: ErrorCode
 ) -> None:
     broker = await admin_broker_with(delete_topic_enable="false")
-    await broker.controller.create_topic("t")
+    await broker.administration.create_topic("t")
     (result,) = (await ask(broker, DeleteTopicsRequest(topic_names=["t"]), version)).responses
     assert (result.name, result.error_code) == ("t", error)
     assert list(broker.image.topics) == ["t"]

@@ -47,7 +47,7 @@ def synonyms(entry: DescribeConfigsResourceResult) -> list[tuple[str, str | None
 
 @pytest.mark.parametrize("version", range(1, 5))
 async def test_every_version_describes_a_topic(admin_broker: AdminBroker, version: int) -> None:
-    await admin_broker.controller.create_topic("t", config={"retention.ms": "5000"})
+    await admin_broker.administration.create_topic("t", config={"retention.ms": "5000"})
     result = await describe(admin_broker, ResourceType.TOPIC, "t", version=version)
     entries = {entry.name: entry for entry in result.configs}
     assert entries["retention.ms"].value == "5000"
@@ -66,9 +66,9 @@ async def test_every_place_that_gives_a_value_is_listed_in_order(
     admin_broker_with: Callable[..., Awaitable[AdminBroker]],
 ) -> None:
     broker = await admin_broker_with(log_retention_hours="1")
-    await broker.controller.create_topic("t", config={"retention.ms": "1"})
-    await broker.controller.alter_broker_config(None, {"log.retention.ms": "2"})
-    await broker.controller.alter_broker_config(NODE_ID, {"log.retention.ms": "3"})
+    await broker.administration.create_topic("t", config={"retention.ms": "1"})
+    await broker.administration.alter_broker_config(None, {"log.retention.ms": "2"})
+    await broker.administration.alter_broker_config(NODE_ID, {"log.retention.ms": "3"})
     assert synonyms(await one(broker, ResourceType.TOPIC, "t", "retention.ms")) == [
         ("retention.ms", "1", TOPIC),
         ("log.retention.ms", "3", OWN),
@@ -82,7 +82,7 @@ async def test_a_topic_default_says_which_broker_setting_it_comes_from(
     admin_broker_with: Callable[..., Awaitable[AdminBroker]],
 ) -> None:
     broker = await admin_broker_with(log_retention_hours="1")
-    await broker.controller.create_topic("t")
+    await broker.administration.create_topic("t")
     entry = await one(broker, ResourceType.TOPIC, "t", "retention.ms")
     assert (entry.value, entry.config_source) == ("3600000", STATIC)
 
@@ -102,15 +102,15 @@ async def test_a_brokers_settings_are_read_only_unless_they_can_change(
 
 async def test_of_all_brokers_only_what_was_changed_is_described(admin_broker: AdminBroker) -> None:
     assert (await describe(admin_broker, ResourceType.BROKER, "")).configs == []
-    await admin_broker.controller.alter_broker_config(None, {"log.retention.ms": "7"})
-    await admin_broker.controller.alter_broker_config(NODE_ID, {"flush": "os"})
+    await admin_broker.administration.alter_broker_config(None, {"log.retention.ms": "7"})
+    await admin_broker.administration.alter_broker_config(NODE_ID, {"flush": "os"})
     (entry,) = (await describe(admin_broker, ResourceType.BROKER, "")).configs
     assert (entry.name, entry.value, entry.config_source) == ("log.retention.ms", "7", CLUSTER)
     assert synonyms(entry) == [("log.retention.ms", "7", CLUSTER)]
 
 
 async def test_only_the_keys_that_are_asked_for_are_described(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     some = await describe(admin_broker, ResourceType.TOPIC, "t", ["flush.ms", "nothing.such"])
     assert [entry.name for entry in some.configs] == ["flush.ms"]
     everything = await describe(admin_broker, ResourceType.TOPIC, "t", [])
@@ -118,7 +118,7 @@ async def test_only_the_keys_that_are_asked_for_are_described(admin_broker: Admi
 
 
 async def test_synonyms_and_documentation_are_left_out_unless_asked_for(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource])
     (result,) = (await admin_broker.ask(describe_configs.handle, request, DescribeConfigsResponse)).results

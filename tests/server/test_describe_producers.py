@@ -17,7 +17,7 @@ async def ask(broker: AdminBroker, name: str, *indexes: int) -> DescribeProducer
 
 
 async def test_producers_that_a_partition_remembers_are_told(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t", 2)
+    await admin_broker.administration.create_topic("t", 2)
     admin_broker.partitions.producers = {("t", 0): [FakeProducerEntry(7, 1, 41, 1700, 12, 3)], ("t", 1): []}
     (topic,) = (await ask(admin_broker, "t", 0, 1)).topics
     busy, idle = topic.partitions
@@ -35,7 +35,7 @@ async def test_producers_that_a_partition_remembers_are_told(admin_broker: Admin
 
 
 async def test_partitions_that_are_not_here_are_errors(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     for name, index, code in (
         ("t", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
+from penstock.cluster.model import NO_LEADER
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -32,7 +34,7 @@ def shown(response: DescribeTopicPartitionsResponse) -> list[tuple[str | None, l
 @pytest.fixture
 async def broker(admin_broker: AdminBroker) -> AdminBroker:
     for name, partitions in (("b", 3), ("a", 2), ("c", 1)):
-        await admin_broker.controller.create_topic(name, partitions)
+        await admin_broker.administration.create_topic(name, partitions)
     return admin_broker
 
 
@@ -62,7 +64,7 @@ async def test_page_by_page_everything_comes_once(broker: AdminBroker, limit: in
 
 async def test_the_broker_has_a_limit_of_its_own(admin_broker_with: Callable[..., Awaitable[AdminBroker]]) -> None:
     broker = await admin_broker_with(max_request_partition_size_limit="2")
-    await broker.controller.create_topic("t", 3)
+    await broker.administration.create_topic("t", 3)
     response = await ask(broker)
     assert shown(response) == [("t", [0, 1])]
     assert response.next_cursor == Cursor(topic_name="t", partition_index=2)
@@ -78,7 +80,7 @@ async def test_topics_that_do_not_exist_are_errors_when_named(broker: AdminBroke
 
 
 async def test_a_cursor_at_a_topic_that_was_deleted_goes_on_behind_it(broker: AdminBroker) -> None:
-    await broker.controller.delete_topic("b")
+    await broker.administration.delete_topic("b")
     assert shown(await ask(broker, cursor=Cursor(topic_name="b", partition_index=1))) == [("c", [0])]
 
 
@@ -92,3 +94,17 @@ async def test_a_cursor_that_makes_no_sense_is_refused(broker: AdminBroker, topi
     cursor = Cursor(topic_name=topic, partition_index=partition)
     (answer,) = (await ask(broker, "a", cursor=cursor)).topics
     assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_who_may_lead_where_nobody_does_is_told(admin_broker: AdminBroker) -> None:
+    for node_id in (2, 3):
+        admin_broker.add_broker(node_id)
+    topic = await admin_broker.administration.create_topic("t", assignments=[(0, [NODE_ID, 2, 3])])
+    state = replace(topic.partitions[0], leader=NO_LEADER, leader_epoch=4, isr=(), eligible=(3, 2), last_leader=2)
+    await admin_broker.cluster.catalog.write_topics([replace(topic, partitions=(state,))])
+    del admin_broker.image.brokers[2], admin_broker.image.brokers[3]
+    (partition,) = (await ask(admin_broker, "t")).topics[0].partitions
+    assert (partition.error_code, partition.leader_id) == (ErrorCode.NONE, NO_LEADER), "which is no error, as in Kafka"
+    assert (partition.leader_epoch, partition.isr_nodes) == (4, [])
+    assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([3, 2], [2])
+    assert partition.offline_replicas == [2, 3]

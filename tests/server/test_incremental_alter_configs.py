@@ -38,14 +38,14 @@ async def alter(
 
 @pytest.mark.parametrize("version", range(2))
 async def test_settings_are_set_and_removed_and_the_others_stay(admin_broker: AdminBroker, version: int) -> None:
-    await admin_broker.controller.create_topic("t", config={"retention.ms": "5", "flush": "os"})
+    await admin_broker.administration.create_topic("t", config={"retention.ms": "5", "flush": "os"})
     wanted = of_topic(("segment.ms", SET, "9"), ("retention.ms", DELETE, None))
     assert await alter(admin_broker, wanted, version=version) == [(ErrorCode.NONE, None)]
     assert admin_broker.image.topics["t"].config == {"flush": "os", "segment.ms": "9"}
 
 
 async def test_lists_are_added_to_and_taken_from(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     await alter(admin_broker, of_topic(("cleanup.policy", APPEND, "compact,delete")))
     assert admin_broker.image.topics["t"].config == {"cleanup.policy": "delete,compact"}
     await alter(admin_broker, of_topic(("cleanup.policy", SUBTRACT, "delete")))
@@ -65,7 +65,7 @@ async def test_settings_of_one_broker_go_before_those_of_all(admin_broker: Admin
 
 
 async def test_validation_alone_changes_nothing(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     assert await alter(admin_broker, of_topic(("flush", SET, "os")), validate_only=True) == [(ErrorCode.NONE, None)]
     assert admin_broker.image.topics["t"].config == {}
 
@@ -117,13 +117,13 @@ async def test_validation_alone_changes_nothing(admin_broker: AdminBroker) -> No
 async def test_a_refusal_has_kafkas_code_and_says_why(
     admin_broker: AdminBroker, wanted: AlterConfigsResource, code: ErrorCode, message: str
 ) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     assert await alter(admin_broker, wanted) == [(code, message)]
     assert admin_broker.image.topics["t"].config == {}
 
 
 async def test_one_refusal_does_not_keep_the_others_from_happening(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     results = await alter(admin_broker, resource(ResourceType.TOPIC, "nowhere"), of_topic(("flush", SET, "os")))
     assert [code for code, _ in results] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
     assert admin_broker.image.topics["t"].config == {"flush": "os"}

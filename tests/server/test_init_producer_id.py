@@ -44,7 +44,7 @@ async def test_while_ids_can_not_be_had_producers_are_told_to_try_again(admin_br
 
 
 def test_a_controller_has_one_allocator(admin_broker: AdminBroker) -> None:
-    assert producer_ids(admin_broker.controller) is producer_ids(admin_broker.controller)
+    assert producer_ids(admin_broker.administration) is producer_ids(admin_broker.administration)
 
 
 class FakeBlocks:

@@ -29,13 +29,13 @@ async def test_resources_of_the_types_that_are_asked_for_are_listed(
     admin_broker: AdminBroker, kinds: tuple[int, ...], expected: list[tuple[str, int]]
 ) -> None:
     for name in ("b", "a"):
-        await admin_broker.controller.create_topic(name)
+        await admin_broker.administration.create_topic(name)
     response = await ask(admin_broker, *kinds)
     assert [(found.resource_name, found.resource_type) for found in response.config_resources] == expected
 
 
 async def test_version_0_asked_for_client_metrics_and_there_are_none(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     assert (await ask(admin_broker, version=0)).config_resources == []
 
 

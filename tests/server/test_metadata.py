@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
+from penstock.cluster.model import NO_LEADER
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.server.handlers import metadata
@@ -24,7 +26,7 @@ async def ask(broker: AdminBroker, request: MetadataRequest, version: int | None
 
 @pytest.mark.parametrize("version", EVERY_VERSION)
 async def test_every_version_tells_brokers_and_leaders(admin_broker: AdminBroker, version: int) -> None:
-    topic = await admin_broker.controller.create_topic("t", 2)
+    topic = await admin_broker.administration.create_topic("t", 2)
     response = await ask(admin_broker, asking("t"), version)
     assert [(broker.node_id, broker.host, broker.port) for broker in response.brokers] == [(NODE_ID, "host1", 9092)]
     (described,) = response.topics
@@ -44,7 +46,7 @@ async def test_every_version_tells_brokers_and_leaders(admin_broker: AdminBroker
 
 
 async def test_an_empty_list_was_all_topics_in_version_0_and_is_none_since(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     assert [topic.name for topic in (await ask(admin_broker, asking(), 0)).topics] == ["t"]
     assert (await ask(admin_broker, asking(), 1)).topics == []
     assert [topic.name for topic in (await ask(admin_broker, MetadataRequest(topics=None), 1)).topics] == ["t"]
@@ -92,7 +94,7 @@ async def test_a_topic_that_can_not_be_made_says_why(
 
 
 async def test_topics_are_found_by_id(admin_broker: AdminBroker) -> None:
-    topic = await admin_broker.controller.create_topic("t")
+    topic = await admin_broker.administration.create_topic("t")
     request = MetadataRequest(
         topics=[
             MetadataRequestTopic(name=None, topic_id=topic.topic_id),
@@ -117,7 +119,7 @@ async def test_a_topic_is_described_once_however_often_it_is_named(admin_broker:
 
 
 async def test_authorized_operations_are_told_when_asked_for(admin_broker: AdminBroker) -> None:
-    await admin_broker.controller.create_topic("t")
+    await admin_broker.administration.create_topic("t")
     silent = await ask(admin_broker, asking("t"), 8)
     assert silent.cluster_authorized_operations == -(2**31)
     assert silent.topics[0].topic_authorized_operations == -(2**31)
@@ -140,7 +142,7 @@ async def test_a_leader_that_the_client_can_not_reach_is_an_error(
     admin_broker: AdminBroker, version: int, listener: str | None, error: ErrorCode
 ) -> None:
     admin_broker.add_broker(2)
-    await admin_broker.controller.create_topic("t", assignments=[(0, [2, NODE_ID])])
+    await admin_broker.administration.create_topic("t", assignments=[(0, [2, NODE_ID])])
     del admin_broker.image.brokers[2]
     if listener:
         admin_broker.add_broker(2, listener)
@@ -152,8 +154,32 @@ async def test_a_leader_that_the_client_can_not_reach_is_an_error(
 
 async def test_version_0_leaves_out_replicas_that_are_gone(admin_broker: AdminBroker) -> None:
     admin_broker.add_broker(2)
-    await admin_broker.controller.create_topic("t", assignments=[(0, [NODE_ID, 2])])
+    await admin_broker.administration.create_topic("t", assignments=[(0, [NODE_ID, 2])])
     del admin_broker.image.brokers[2]
     (partition,) = (await ask(admin_broker, asking("t"), 0)).topics[0].partitions
     assert partition.error_code == ErrorCode.REPLICA_NOT_AVAILABLE
     assert partition.replica_nodes == [NODE_ID]
+
+
+@pytest.mark.parametrize("controller", [NO_LEADER, 7, 2])
+async def test_while_no_controller_can_be_reached_any_broker_does_its_work(
+    admin_broker: AdminBroker, controller: int
+) -> None:
+    admin_broker.add_broker(2, "INTERNAL")
+    admin_broker.image.controller_id = controller
+    assert (await ask(admin_broker, asking())).controller_id == NODE_ID
+    admin_broker.add_broker(2)
+    assert (await ask(admin_broker, asking())).controller_id == (2 if controller == 2 else NODE_ID)
+
+
+async def test_a_broker_that_stops_is_there_still_and_leaders_may_be_missing(admin_broker: AdminBroker) -> None:
+    admin_broker.add_broker(2)
+    topic = await admin_broker.administration.create_topic("t", assignments=[(0, [2, NODE_ID])])
+    admin_broker.image.brokers[2] = replace(admin_broker.image.brokers[2], stopping=True)
+    state = replace(topic.partitions[0], leader=NO_LEADER, leader_epoch=1)
+    await admin_broker.cluster.catalog.write_topics([replace(topic, partitions=(state,))])
+    response = await ask(admin_broker, asking("t"))
+    assert [broker.node_id for broker in response.brokers] == [NODE_ID, 2]
+    (partition,) = response.topics[0].partitions
+    assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER)
+    assert (partition.leader_epoch, partition.offline_replicas) == (1, [])

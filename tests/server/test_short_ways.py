@@ -178,7 +178,7 @@ async def test_every_kind_of_topic(pair: Pair, version: int, topic: str) -> None
     for _ in range(5):
         await pair.send(slot, (produce(place(pair, topic, version), batch(size=50)), version))
     await pair.send(slot, *[(produce(place(pair, topic, version), batch(size=50)), version)] * 3)
-    assert (pair.shortcuts > 0) == (topic in ("plain", "stamped", "tiny"))
+    assert (pair.shortcuts > 0) == (topic in ("plain", "stamped", "tiny", "careful"))
 
 
 @pytest.mark.parametrize("version", [8, 9, 12, 13])

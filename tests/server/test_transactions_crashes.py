@@ -353,7 +353,7 @@ async def test_a_writer_that_was_replaced_does_not_end_the_next_transaction(make
     await eventually(lambda: is_stable(rooms, 0))
     await asyncio.sleep(0.35)  # it has tried a few times, and sleeps a while by now
     (shard,) = rooms.transactions._shards.values()
-    shard._drop(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    shard.drop()
     disk.heal()
     assert (await state(client)).endswith("Commit")
     await settled(rooms)

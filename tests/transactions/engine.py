@@ -118,9 +118,10 @@ class TransactionEngine:
         name: str = ID,
         version: int = BUMPING,
         verify_only: bool = False,
+        waits: bool = True,
     ) -> Call:
         wanted = frozenset(partitions or (ORDERS,))
-        return Call(self, lambda ticket, _: AddPartitions(ticket, name, *producer, wanted, version, verify_only))
+        return Call(self, lambda ticket, _: AddPartitions(ticket, name, *producer, wanted, version, verify_only, waits))
 
     def end(self, producer: Stamp, *, commit: bool = True, name: str = ID, version: int = BUMPING) -> Call:
         return Call(self, lambda ticket, spare_id: End(ticket, name, *producer, commit, version, spare_id))

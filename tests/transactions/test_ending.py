@@ -34,7 +34,7 @@ def test_a_classic_transaction_ends_under_its_own_epoch(engine: TransactionEngin
 def test_with_version_2_a_transaction_ends_under_the_next_epoch(engine: TransactionEngine, commit: bool) -> None:
     stamp = engine.ongoing(ORDERS, STOCK)
     assert engine.end(stamp, commit=commit).value == (1000, 1)
-    assert engine.write_markers() == [WriteMarkers(ID, 1000, 1, commit, frozenset({ORDERS, STOCK}))]
+    assert engine.write_markers() == [WriteMarkers(ID, 1000, 1, commit, frozenset({ORDERS, STOCK}), bumped=True)]
     how = "COMMIT" if commit else "ABORT"
     assert engine.states() == ["EMPTY", "ONGOING", f"PREPARE_{how}", f"COMPLETE_{how}"]
     assert engine.stamp() == (1000, 1)
@@ -124,7 +124,7 @@ def test_with_version_2_an_abort_of_nothing_bumps_the_epoch(engine: TransactionE
     """A batch that would have begun the transaction may still be on its way."""
     stamp = engine.producer()
     assert engine.end(stamp, commit=False).value == (1000, 1)
-    assert engine.write_markers() == [WriteMarkers(ID, 1000, 1, False, frozenset())]
+    assert engine.write_markers() == [WriteMarkers(ID, 1000, 1, False, frozenset(), bumped=True)]
     assert engine.state() is State.COMPLETE_ABORT
     assert engine.add(stamp).value == {ORDERS: ErrorCode.PRODUCER_FENCED}
 
@@ -137,7 +137,7 @@ def test_with_version_2_the_next_one_may_be_aborted_before_it_began_but_not_comm
     engine.write_markers()
     assert engine.end(stamp).value is ErrorCode.INVALID_TXN_STATE
     assert engine.end(stamp, commit=False).value == (1000, 2)
-    assert engine.write_markers() == [WriteMarkers(ID, 1000, 2, False, frozenset())]
+    assert engine.write_markers() == [WriteMarkers(ID, 1000, 2, False, frozenset(), bumped=True)]
 
 
 # ---- calls that are repeated
@@ -231,7 +231,7 @@ def test_the_last_epoch_ends_with_another_id(engine: TransactionEngine, commit: 
     assert first.value == (1001, 0)
     assert engine.stamp() == (1000, EPOCH_MAX), "until the markers are written"
     again = engine.end(stamp, commit=commit)
-    assert engine.write_markers() == [WriteMarkers(ID, 1000, EPOCH_MAX, commit, frozenset({ORDERS}))]
+    assert engine.write_markers() == [WriteMarkers(ID, 1000, EPOCH_MAX, commit, frozenset({ORDERS}), bumped=True)]
     assert engine.stamp() == again.value == (1001, 0)
     assert engine.end(stamp, commit=commit).value == (1001, 0)
     assert engine.end(stamp, commit=not commit).value is ErrorCode.INVALID_TXN_STATE

@@ -68,7 +68,9 @@ def test_what_is_open_is_aborted_first_and_its_producer_fenced(engine: Transacti
     old = engine.ongoing(ORDERS, STOCK, version=version)
     new = engine.initialize()
     assert (new.value, engine.state()) == (None, State.PREPARE_ABORT)
-    assert engine.write_markers() == [WriteMarkers(ID, 1000, 1, False, frozenset({ORDERS, STOCK}))]
+    assert engine.write_markers() == [
+        WriteMarkers(ID, 1000, 1, False, frozenset({ORDERS, STOCK}), bumped=version == BUMPING)
+    ]
     assert new.value == (1000, 2)
     assert engine.states() == ["EMPTY", "ONGOING", "PREPARE_ABORT", "COMPLETE_ABORT", "EMPTY"]
     assert engine.add(old).value == {ORDERS: ErrorCode.PRODUCER_FENCED}

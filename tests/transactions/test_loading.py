@@ -67,7 +67,8 @@ def test_a_log_that_ends_anywhere_leads_to_a_decided_end(
         if before.state.is_prepared:
             assert engine.effects == [
                 WriteMarkers(
-                    ID, before.producer_id, before.producer_epoch, before.state.is_commit, before.partitions
+                    ID, before.producer_id, before.producer_epoch, before.state.is_commit, before.partitions,
+                    bumped=version == BUMPING,
                 )
             ]  # fmt: skip
         else:

@@ -35,7 +35,9 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
     engine.advance(TIMEOUT_MS - 1)
     assert engine.state() is State.ONGOING
     engine.advance(1)
-    assert engine.write_markers() == [WriteMarkers(ID, 1000, 1, False, frozenset({ORDERS, STOCK}))]
+    assert engine.write_markers() == [
+        WriteMarkers(ID, 1000, 1, False, frozenset({ORDERS, STOCK}), bumped=version == BUMPING)
+    ]
     assert engine.state() is State.COMPLETE_ABORT
     assert engine.add(stamp, version=version).value == {ORDERS: ErrorCode.PRODUCER_FENCED}
 

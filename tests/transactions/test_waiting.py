@@ -45,6 +45,16 @@ def test_who_has_waited_long_enough_is_told_to_come_again(engine: TransactionEng
     assert engine.states()[-1] == "COMPLETE_COMMIT", "what was answered is not carried out any more"
 
 
+@pytest.mark.parametrize("verify_only", [True, False])
+def test_another_broker_is_told_at_once_to_come_again(engine: TransactionEngine, verify_only: bool) -> None:
+    """It asks for many producers at a time: one whose markers are on their way must not hold up the others."""
+    stamp = engine.end(engine.ongoing()).value
+    asked = engine.add(stamp, verify_only=verify_only, waits=False)
+    assert asked.value == {ORDERS: ErrorCode.CONCURRENT_TRANSACTIONS}
+    engine.write_markers()
+    assert engine.add(stamp, waits=False).value == {ORDERS: ErrorCode.NONE}
+
+
 def test_each_waits_for_its_own_time(engine: TransactionEngine) -> None:
     engine.end(engine.ongoing())
     first = engine.initialize()

@@ -1,47 +1,60 @@
 """Builds the rooms and connects them; nothing else does.
 
-Start: the lock on the data folder, the cluster's state, the logs, the coordinators, and last the listener, so that
-whoever can connect is served. Stop is the same backwards: no new connections, what was staged written, logs closed,
-and the summary that lets the next start trust them.
+Start: the lock on the data folder, the cluster's state, the logs, the coordinators, the listeners, and last this
+broker's announcement, so that whoever is sent here is served. Stop is the same backwards: leaderships to others, no new
+connections, what was staged written, logs closed, and the summary that lets the next start trust them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import gc
 import itertools
 import logging
 import os
-import random
 import resource
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
+from penstock.broker import folder
+from penstock.broker.endpoints import BadAddress, between_brokers, places, reachable
+from penstock.broker.folder import FolderError
+from penstock.broker.suspicion import Suspicion
 from penstock.broker.topic_view import ImageTopics
+from penstock.broker.watchman import Watchman
+from penstock.broker.world import NoService, World
+from penstock.cluster.administration import Administration
+from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller
-from penstock.cluster.embedded import EmbeddedStore
-from penstock.cluster.model import BrokerState, ClusterImage, Endpoint, TopicState
+from penstock.cluster.coordination import CoordinationError
+from penstock.cluster.deletions import Deletions
+from penstock.cluster.membership import IdTaken, Membership
+from penstock.cluster.model import NO_LEADER, BrokerState, ClusterImage, Endpoint, TopicState
+from penstock.cluster.nodes import ForeignNode
+from penstock.cluster.partition_changes import PartitionChanges
 from penstock.cluster.settings import BrokerSettings
 from penstock.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.coordinator.runtime import Runtime
-from penstock.replication.commit import Committer
 from penstock.replication.partitions import Partitions
+from penstock.replication.replicas import Replicas
 from penstock.replication.upkeep import Upkeep
 from penstock.server.context import Context
 from penstock.server.fetch_sessions import FetchSessions
 from penstock.server.router import Router
 from penstock.server.routing import HANDLERS
 from penstock.storage.disk import Disk
-from penstock.storage.worker import Worker
-from penstock.transactions.markers import Markers, MarkerWriter
+from penstock.transactions.marker_writer import MarkerWriter
+from penstock.transactions.markers import Markers
 from penstock.transport.listener import Listener
 from penstock.transport.memory import MemoryBudget
+from penstock.transport.peer import Address
+from penstock.transport.peers import Peers
 from penstock.transport.turn import Turn
 
 if TYPE_CHECKING:
@@ -50,99 +63,170 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.broker")
 
-LISTENER = "PLAINTEXT"
+RETIREMENT_LOOK_S = 0.02
+ID_PATIENCE = 1.5  # sessions that another broker of the same number may take to expire
 
 
 class StartError(Exception):
     """The broker can't start; the message says what to do."""
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def steady_clock() -> Callable[[], int]:
-    """The time of day as it was at the start, and what has passed since: time-outs don't care if the clock is set."""
-    start_ms = now_ms() - time.monotonic_ns() // 1_000_000
-    return lambda: start_ms + time.monotonic_ns() // 1_000_000
-
-
 class Broker:
     """One broker in this process. `start` returns when it answers, `stop` when all is on disk."""
 
-    def __init__(self, settings: BrokerSettings, disk: Disk | None = None) -> None:
+    def __init__(self, settings: BrokerSettings, disk: Disk | None = None, world: World | None = None) -> None:
         self.settings = settings
         self.data_dir = Path(settings.get("data"))
-        self._disk = disk or Disk()
+        self._world = world or World()
+        if disk is not None:
+            self._world = replace(self._world, disk=disk)
+        self._node_id: int = settings.get("node.id")
+        self._in_cluster = settings.get("zookeeper.connect") is not None
         self.host, self.port = "", 0
+        self._listeners: list[Listener] = []
         self._deleted_topics: list[str] = []
         self._groups_to_be_told = False
         self._machines = itertools.count(1)
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        settings, node_id = self.settings, self.settings.get("node.id")
-        self._lock = lock_folder(self.data_dir)
-        self.image = ClusterImage(cluster_id="", controller_id=node_id)
+        try:
+            self._lock = folder.lock(self.data_dir)
+        except FolderError as error:
+            raise StartError(str(error)) from None
+        try:
+            await self._load()
+            self._build()
+            self._listen()
+            await self._join()
+        except (FolderError, NoService, BadAddress, IdTaken, ForeignNode, CoordinationError) as error:
+            await self.stop()
+            raise StartError(str(error)) from None
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _load(self) -> None:
+        """The cluster's state, and what the last stop has left in the folder."""
+        world, settings, node_id = self._world, self.settings, self._node_id
+        self._places = places(settings)
+        known = folder.read(world.disk, self.data_dir)
+        if known is not None:
+            folder.check(self.data_dir, known, node_id, known.cluster_id)
+        self.image = ClusterImage(cluster_id="", controller_id=NO_LEADER)
         self._topic_view = ImageTopics(self.image)
-        self._store = await EmbeddedStore.open(self.data_dir)
-        self.controller = Controller(self._store, self.image, settings, node_id, os.urandom)
-        await self.controller.load()
-        self._turn = Turn(loop)
-        self._committer = Committer(loop)
-        self._worker = Worker()
-        self.partitions = Partitions(self._disk, self.data_dir, self.image, settings, self._turn, self._committer)
-        self.partitions.load()
-        self.controller.subscribe(self.partitions)
-        settings.subscribe(self.partitions.settings_changed)
-        self.controller.subscribe(self)
-        self.groups = Runtime(OFFSETS_TOPIC, self._new_group_machine, self.partitions, steady_clock())
-        self.markers = Markers(self.partitions, {OFFSETS_TOPIC: self.groups}, now_ms)
-        self._marker_writer = MarkerWriter(self.markers, lambda: self.transactions)
-        self.transactions = Runtime(
-            TRANSACTIONS_TOPIC, self._new_transaction_machine, self.partitions, steady_clock(), self._marker_writer
-        )
+        self._store = await world.open_store(settings, self.data_dir)
+        self._catalog = Catalog(self._store, self.image, settings, node_id)
+        await self._catalog.load(world.random_bytes)
+        identity = known or folder.new(world.random_bytes, node_id)
+        folder.check(self.data_dir, identity, node_id, self.image.cluster_id)
+        loop = asyncio.get_running_loop()
+        self._turn = Turn(loop, world.clock_ns)
+        self._committer = world.committer(loop)
+        self.partitions = Partitions(
+            world.disk, self.data_dir, self.image, settings, self._turn, self._committer, node_id,
+            world.folders_at_once,
+        )  # fmt: skip
+        self._deletions = Deletions(self._catalog, node_id)
+        doomed = self._deletions.awaited
+        was_clean = self.partitions.load(doomed)
+        self._suspicion = Suspicion(
+            node_id, settings, damaged=self.partitions.damaged, folder_is_new=known is None,
+            power_lost=not was_clean and (identity.boot != world.boot or not world.boot),
+        )  # fmt: skip
+        self._identity = replace(identity, cluster_id=self.image.cluster_id, boot=world.boot)
+        if self._identity != known:
+            folder.save(world.disk, self.data_dir, self._identity)
+        self._deletions.done(doomed)
+
+    def _build(self) -> None:
+        world, settings, node_id = self._world, self.settings, self._node_id
+        loop, now_ms, catalog, image = asyncio.get_running_loop(), world.now_ms, self._catalog, self.image
+        self.administration = Administration(catalog, image, settings, node_id, world.random_bytes)
+        self._membership = Membership(self._store, node_id, self._identity.folder, world.random_bytes)
+        self._network = world.network(loop, self._turn, f"penstock-broker-{node_id}")
+        self._peers = Peers(self._network, self._address_of)
+        self._changes = PartitionChanges(catalog, self._store, image)
+        self._worker = world.worker()
         self._upkeep = Upkeep(self.partitions, settings, self._worker, now_ms)
-        sessions = FetchSessions(settings.get("max.incremental.fetch.session.cache.slots"), random.Random())
+        self.replicas = Replicas(
+            node_id, self.partitions, image, settings, self._changes, self._upkeep, self._network, self._turn,
+            self._address_of, lambda: self._membership.epoch, now_ms,
+        )  # fmt: skip
+        self.groups = Runtime(OFFSETS_TOPIC, self._new_group_machine, self.partitions, world.steady_clock())
+        # Of their own: a question that waits for a commit must not hold them up, nor they it.
+        self._marker_peers = Peers(self._network, self._address_of)
+        self.markers = Markers(self.partitions, {OFFSETS_TOPIC: self.groups}, image, now_ms)
+        self._marker_writer = MarkerWriter(self.markers, lambda: self.transactions, node_id, image, self._marker_peers)
+        self.transactions = Runtime(
+            TRANSACTIONS_TOPIC, self._new_transaction_machine, self.partitions, world.steady_clock(),
+            self._marker_writer,
+        )  # fmt: skip
+        sessions = FetchSessions(settings.get("max.incremental.fetch.session.cache.slots"), world.random)
         context = Context(
-            node_id=node_id, image=self.image, settings=settings, controller=self.controller,
+            node_id=node_id, image=image, settings=settings, administration=self.administration,
             partitions=self.partitions, groups=self.groups, transactions=self.transactions, markers=self.markers,
-            upkeep=self._upkeep, worker=self._worker, fetch_sessions=sessions, now_ms=now_ms,
+            upkeep=self._upkeep, worker=self._worker, fetch_sessions=sessions, now_ms=now_ms, replicas=self.replicas,
+            peers=self._peers,
         )  # fmt: skip
-        self._router = Router(context, self._turn)
-        self._listener = Listener(
-            loop, name=LISTENER, turn=self._turn, memory=MemoryBudget(settings.get("queued.max.bytes")),
-            dispatch=self._router.dispatch, frame_max=settings.get("socket.request.max.bytes"),
-            connections_max=lambda: int(settings.get("max.connections")),
-            idle_ms_max=settings.get("connections.max.idle.ms"),
-        )  # fmt: skip
+        self.router = Router(context, self._turn)
+        # In this order: roles change before those who follow or coordinate learn of it.
+        for listener in (self.partitions, self.replicas, self._deletions, self.groups, self.transactions, self):
+            catalog.subscribe(listener)
+        catalog.on_cluster(self.replicas.brokers_changed)
+        settings.subscribe(self.partitions.settings_changed)
+        self._controller = Controller(catalog, self._store, image, settings, node_id)
+        self._watchman = Watchman(node_id, image, self._store, self._address_of)
+        if self._in_cluster and world.watchman:
+            catalog.on_cluster(self._watchman.look)
+
+    def _address_of(self, node_id: int) -> Address | None:
+        """Where other brokers reach it."""
+        broker = self.image.brokers.get(node_id)
+        name = self._between
+        found = next((each for each in broker.endpoints if each.listener == name), None) if broker else None
+        return Address(found.host, found.port) if found is not None else None
+
+    def _listen(self) -> None:
+        settings = self.settings
+        self._between = between_brokers(settings)
+        memory = MemoryBudget(settings.get("queued.max.bytes"))
+        endpoints: list[Endpoint] = []
+        for place in self._places:
+            listener = self._world.listener(
+                asyncio.get_running_loop(), name=place.name, turn=self._turn, memory=memory,
+                dispatch=self.router.dispatch, frame_max=settings.get("socket.request.max.bytes"),
+                connections_max=lambda: int(settings.get("max.connections")),
+                idle_ms_max=settings.get("connections.max.idle.ms"),
+            )  # fmt: skip
+            try:
+                bound = listener.start(place.host, place.port)
+            except OSError as error:
+                raise StartError(
+                    f"cannot listen on {place.host}:{place.port}: {error.strerror}. Choose another with --listen."
+                ) from None
+            self._listeners.append(listener)
+            if not self.port:
+                self.host, self.port = bound
+            endpoints.append(Endpoint(place.name, *(place.advertised or (reachable(bound[0]), bound[1]))))
+        self._endpoints = tuple(endpoints)
+
+    async def _join(self) -> None:
+        """Announces this broker. From here on it leads and follows."""
+        await self._suspicion.act(self._catalog, self.image)
+        rack = self.settings.get("broker.rack")
+        self.image.brokers[self._node_id] = BrokerState(self._node_id, self._endpoints, rack)
+        patience_s = ID_PATIENCE * self.settings.get("zookeeper.session.timeout.ms") / 1000
+        broker = await self._membership.join(self._endpoints, rack, patience_s)
+        self.image.brokers[self._node_id] = broker
+        self.image.generation += 1
+        await self._controller.start()
+        self.replicas.start()
         if topic := self.image.topics.get(OFFSETS_TOPIC):
             self.groups.load_all(len(topic.partitions))
         if topic := self.image.topics.get(TRANSACTIONS_TOPIC):
             self.transactions.load_all(len(topic.partitions))
         self._upkeep.start()
         self._loading = asyncio.ensure_future(self._load_the_rest())
-        try:
-            self._listen()
-        except StartError:
-            await self.stop()
-            raise
-
-    def _listen(self) -> None:
-        host, port = host_and_port(self.settings.get("listen"))
-        try:
-            self.host, self.port = self._listener.start(host, port)
-        except OSError as error:
-            raise StartError(
-                f"cannot listen on {host}:{port}: {error.strerror}. Choose another with --listen."
-            ) from None
-        advertised = self.settings.get("advertised")
-        shown = host_and_port(advertised) if advertised else (_reachable(self.host), self.port)
-        node_id = self.settings.get("node.id")
-        self.image.brokers[node_id] = BrokerState(
-            node_id, (Endpoint(LISTENER, *shown),), self.settings.get("broker.rack")
-        )
-        self.image.generation += 1
 
     async def _load_the_rest(self) -> None:
         """What was left out to answer early, a piece at a time, so that the first clients do not wait for all of it."""
@@ -171,7 +255,7 @@ class Broker:
         )
         return TransactionMachine(config, next(self._machines))
 
-    # ---- what the controller tells
+    # ---- what the catalog tells
 
     def topic_created(self, topic: TopicState) -> None:
         log.info("created topic", extra={"topic": topic.name, "partitions": len(topic.partitions)})
@@ -204,49 +288,63 @@ class Broker:
         self.groups.broadcast(commands.TopicsChanged)
 
     async def stop(self) -> None:
-        self._listener.stop_accepting()
-        self._loading.cancel()
-        self._turn.flush()
-        await self._router.close()
-        await self._upkeep.close()
-        self._marker_writer.close()
-        self.transactions.close()
-        self.groups.close()
-        self._listener.close()
-        self._turn.flush()
-        self._committer.close()
-        await self._worker.close()
-        self.partitions.close()
-        await self.controller.close()
-        await self._store.close()
+        """Also after a start that failed half way."""
+        if hasattr(self, "_loading"):
+            await self._retire()
+            self._loading.cancel()
+        for listener in self._listeners:
+            listener.stop_accepting()
+        if hasattr(self, "router"):
+            self._turn.flush()
+            await self.router.close()
+            await self._watchman.close()
+            await self._controller.close()
+            await self.replicas.close()
+            await self._changes.close()
+            await self._deletions.close()
+            await self._membership.leave()
+            await self._upkeep.close()
+            self._marker_writer.close()
+            self.transactions.close()
+            self.groups.close()
+            for listener in self._listeners:
+                listener.close()
+            self._peers.close()
+            self._marker_peers.close()
+            self._turn.flush()
+            self._committer.close()
+            await self._worker.close()
+            self.partitions.close()
+            await self.administration.close()
+        if hasattr(self, "_store"):
+            await self._store.close()
         os.close(self._lock)
 
+    async def _retire(self) -> None:
+        """Others are to lead first, so that clients hardly notice."""
+        get = self.settings.get
+        if not (self._in_cluster and get("controlled.shutdown.enable") and self._store.connected):
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + get("controlled.shutdown.timeout.ms") / 1000
+        try:
+            await self._membership.retire()
+        except CoordinationError as error:
+            log.warning("stops without moving its leaderships: %s", error)
+            return
+        for _ in range(int((deadline - loop.time()) / RETIREMENT_LOOK_S)):
+            if not (self._leads_what_others_could() and self._store.connected):
+                return
+            await asyncio.sleep(RETIREMENT_LOOK_S)
+        log.warning("stops though it leads partitions still")
 
-def _reachable(host: str) -> str:
-    """What clients on this machine can dial when the broker listens on every address."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-
-
-def host_and_port(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise StartError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9092")
-    return host.strip("[]"), int(port)
-
-
-def lock_folder(data_dir: Path) -> int:
-    """Two brokers on one folder would destroy it."""
-    try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        fd = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StartError(f"cannot use the data folder {data_dir}: {error.strerror}") from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise StartError(f"another broker uses {data_dir}. Stop it, or choose another folder with --data.") from None
-    return fd
+    def _leads_what_others_could(self) -> bool:
+        ready = {broker.node_id for broker in self.image.brokers.values() if not broker.stopping} - {self._node_id}
+        return any(
+            state.leader == self._node_id and not ready.isdisjoint(state.isr)
+            for topic in self.image.topics.values()
+            for state in topic.partitions
+        )
 
 
 def raise_file_limit() -> None:

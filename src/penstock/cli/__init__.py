@@ -1,7 +1,7 @@
 """The `penstock` command, one file per command.
 
-Owns: what a person types and what they read back. Never: the broker's inside; `penstock start` alone reaches it, to
-start one.
+Owns: what a person types and what they read back. Never: the broker's inside; only `penstock start` reaches it, to
+start one, and `penstock cluster adopt`, for its data folder.
 
 Imports are inside functions: starting the broker must not pay for what other commands need. A command is a module (or a
 package, if it has commands of its own) with `configure(parser)`, imported only when it was asked for.
@@ -24,6 +24,7 @@ COMMANDS = {
     "consume": "read messages from topics",
     "group": "list, describe, reset and delete consumer groups",
     "txn": "list, describe and abort transactions",
+    "cluster": "start, watch and change a cluster of brokers",
     "bench": "measure throughput and latency",
     "version": "show which version this is",
 }
@@ -35,6 +36,7 @@ examples:
   echo hello | penstock produce orders
   penstock consume orders --from start
   penstock group describe billing                who reads what, and how far behind
+  penstock cluster start                         three brokers and a ZooKeeper on this machine
 """
 
 

@@ -26,6 +26,7 @@ examples:
   penstock start --listen 0.0.0.0:9092 --data /var/lib/penstock --set advertised=broker1.example.com:9092
   penstock start --config penstock.toml --log-format json
   penstock start --set flush=interval --set num.partitions=6
+  penstock start --node-id 2 --zookeeper zk1:2181,zk2:2181/penstock --listen 10.0.0.2:9092 --data /var/lib/penstock
 """
 DEFAULTS = {"data": "penstock-data"}
 
@@ -47,6 +48,8 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--listen", metavar="HOST:PORT", help="default: 127.0.0.1:9092")
     parser.add_argument("--data", metavar="DIR", help="default: ./penstock-data")
     parser.add_argument("--node-id", metavar="N", type=not_negative, help="default: 1")
+    parser.add_argument("--zookeeper", metavar="HOST:PORT,…/PATH", help="joins the cluster that it coordinates")
+    parser.add_argument("--rack", metavar="NAME", help="replicas are spread over racks")
     parser.add_argument("--config", metavar="FILE", type=Path, help="settings in TOML (or $PENSTOCK_CONFIG)")
     parser.add_argument(
         "--set", dest="changes", metavar="NAME=VALUE", type=key_value, action="append", default=[], help="repeatable"
@@ -92,6 +95,8 @@ def command_line(args: argparse.Namespace) -> dict[str, str]:
         "listen": args.listen,
         "data": args.data,
         "node.id": None if args.node_id is None else str(args.node_id),
+        "zookeeper.connect": args.zookeeper,
+        "broker.rack": args.rack,
         "log.format": args.log_format,
         "log.level": args.log_level,
     }
@@ -116,10 +121,12 @@ def greeting(settings: BrokerSettings) -> str:
     address = settings.get("advertised") or reachable(listen)
     flush: str = settings.topic_default("flush")
     command, option = command_name(), _bootstrap_option(address)
+    zookeeper = settings.get("zookeeper.connect")
     return "\n".join(
         [
             f"Penstock {__version__}",
             f"  listening   {listen}",
+            *([f"  cluster     {zookeeper}, as broker {settings.get('node.id')}"] if zookeeper else []),
             f"  data        {Path(settings.get('data')).absolute()}",
             f"  flush       {flush}: {FLUSH_MEANING[flush]}",
             f"  try         {command} topic create greetings{option}",

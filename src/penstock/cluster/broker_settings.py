@@ -39,6 +39,12 @@ _broker("node.id", INT, 1, at_least(0), "The number of this broker in its cluste
 _broker("broker.id", INT, None, at_least(0), "Another name for node.id.")
 _broker("listen", STRING, "127.0.0.1:9092", None, "HOST:PORT on which connections are accepted.")
 _broker("advertised", STRING, None, None, "HOST:PORT that clients are told to connect to; as `listen` if not set.")
+_broker("listeners", LIST, (), None,
+        "NAME://HOST:PORT of each listener, where one is not enough; `listen` is not used then.")
+_broker("advertised.listeners", LIST, (), None,
+        "NAME://HOST:PORT that clients of a listener are told to connect to, where it is not where it listens.")
+_broker("inter.broker.listener.name", STRING, None, None,
+        "The listener on which brokers reach each other; the first one if not set.")
 _broker("data", STRING, "penstock-data", None, "The folder that holds everything the broker keeps.")
 _broker("broker.rack", STRING, None, None, "The rack of this broker. Replicas are spread over racks.")
 _broker("log.level", STRING, "info", one_of("debug", "info", "warning", "error"), "How much the broker logs.")
@@ -61,6 +67,29 @@ _broker("num.partitions", INT, 1, at_least(1), "How many partitions a topic gets
 _broker("default.replication.factor", INT, 1, at_least(1), "How many replicas a topic gets that asks for no number.")
 _broker("auto.create.topics.enable", BOOLEAN, True, None, "Whether asking for a topic that does not exist makes it.")
 _broker("delete.topic.enable", BOOLEAN, True, None, "Whether topics may be deleted.")
+
+# ---- the cluster
+_broker("zookeeper.connect", STRING, None, None,
+        "HOST:PORT,HOST:PORT/CHROOT of the ZooKeeper that coordinates the cluster; without it a broker stands alone.")
+_broker("zookeeper.session.timeout.ms", INT, 2_000, at_least(500),
+        "A broker that ZooKeeper has not heard of for so long is dead, and others lead what it led.")
+_broker("zookeeper.connection.timeout.ms", INT, 30_000, at_least(1),
+        "How long a broker that starts waits for ZooKeeper.")
+_broker("replica.lag.time.max.ms", LONG, 10_000, at_least(100),
+        "A follower that has not had all of its leader's log for so long is not in sync.")
+_broker("replica.fetch.wait.max.ms", INT, 500, at_least(1), "How long a leader lets a follower wait for something new.")
+_broker("leader.replication.throttled.rate", LONG, LONG_MAX, at_least(0),
+        "Bytes a second of throttled partitions that this broker sends to followers which are not in sync. The topic "
+        "setting leader.replication.throttled.replicas says which partitions those are.", dynamic=True)
+_broker("follower.replication.throttled.rate", LONG, LONG_MAX, at_least(0),
+        "Bytes a second of throttled partitions that this broker fetches where it is not in sync. The topic setting "
+        "follower.replication.throttled.replicas says which partitions those are.", dynamic=True)
+_broker("auto.leader.rebalance.enable", BOOLEAN, True, None,
+        "Whether partitions return to their preferred leaders by themselves.", dynamic=True)
+_broker("leader.imbalance.check.interval.seconds", LONG, 30, at_least(1), "How often that is looked at.")
+_broker("controlled.shutdown.enable", BOOLEAN, True, None,
+        "Whether a broker that stops moves its leaderships to others first.")
+_broker("controlled.shutdown.timeout.ms", LONG, 15_000, at_least(0), "How long it waits for that.")
 
 # ---- upkeep of logs
 _broker("log.retention.check.interval.ms", LONG, 5 * MINUTE_MS, at_least(1),

@@ -1,36 +1,47 @@
 """The image and its copy in the coordination store, kept in step.
 
-Invariant: a change is durable in the store before it is in the image, and in the image before anyone is told. Who
-decides on changes is the controller; the catalog only reads, writes conditionally, and tells.
+Invariant: a change is durable in the store before it is in the image, and in the image before anyone is told. The
+catalog follows what every broker of the cluster writes, and writes conditionally itself; who decides on changes are the
+administration, the controller and the leaders of partitions.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from penstock.cluster.coordination import (
+    BadVersion,
     Coordination,
     CoordinationError,
     Create,
     DataTooLarge,
-    Disconnected,
     NodeExists,
     NoNode,
     Operation,
     Result,
+    Set,
     Versioned,
 )
 from penstock.cluster.identity import RandomBytes, new_uuid, show_uuid
-from penstock.cluster.model import ClusterImage, TopicState
+from penstock.cluster.model import NO_LEADER, ClusterImage, TopicState
 from penstock.cluster.nodes import (
     BROKER_CONFIGS,
+    BROKERS,
+    DELETIONS,
+    ELECTION,
     FOLDERS,
     GROUP_CONFIGS,
     TOPICS,
     BrokerConfigNode,
+    BrokerEpochNode,
+    BrokerNode,
     ClusterNode,
+    ControllerEpochNode,
+    ControllerNode,
+    DeletionNode,
+    ForeignNode,
     GroupConfigNode,
     ProducerIdsNode,
     TopicNode,
@@ -51,140 +62,256 @@ class TopicListener(Protocol):
     def topic_deleted(self, topic: TopicState) -> None: ...
 
 
+class Conflict(Exception):
+    """Someone else has written what this write was conditional on; the image has what they wrote."""
+
+
 class Catalog:
     def __init__(self, store: Coordination, image: ClusterImage, settings: BrokerSettings, node_id: int) -> None:
+        self.store = store
         self.names = NameIndex()
         self.in_doubt = False  # a write failed that may have happened: read everything before the next one
-        self._store = store
+        self.deletions: dict[str, DeletionNode] = {}  # by topic id
         self._image = image
         self._settings = settings
         self._node_id = node_id
         self._versions: dict[str, int] = {}  # of topic nodes
-        self._broker_configs: dict[int | None, BrokerConfigNode] = {}
+        self._broker_configs: dict[str, BrokerConfigNode] = {}
         self._group_configs: dict[str, GroupConfigNode] = {}
+        self._broker_versions: dict[int, int] = {}
         self._listeners: list[TopicListener] = []
+        self._cluster_listeners: list[Callable[[], None]] = []
+        self._folders = {
+            BROKER_CONFIGS: self._broker_config_told,
+            GROUP_CONFIGS: self._group_config_told,
+            BROKERS: self._broker_told,
+            ELECTION: self._election_told,
+            DELETIONS: self._deletion_told,
+            TOPICS: self._topic_told,
+        }
 
     def subscribe(self, listener: TopicListener) -> None:
         self._listeners.append(listener)
 
+    def on_cluster(self, changed: Callable[[], None]) -> None:
+        """Called when brokers come, change or go, and when the controller does."""
+        self._cluster_listeners.append(changed)
+
     # ---- reading
 
     async def load(self, random_bytes: RandomBytes) -> None:
-        """Fills the image from the store, which is made ready first if it is new. Tells nobody."""
+        """Fills the image from the store, which is made ready first if it is new, and follows it from then on."""
         await self._prepare(random_bytes)
-        self._image.cluster_id = ClusterNode.decode(await self._store.get(ClusterNode.path)).cluster_id
-        self._image.controller_id = self._node_id
-        await self._read_broker_configs()
-        await self._read_group_configs()
-        await self._read_topics(tell=False)
+        self._image.cluster_id = ClusterNode.decode(await self.store.get(ClusterNode.path)).cluster_id
+        for folder in self._folders:
+            if folder != TOPICS:
+                for name, content in (await self.store.follow(folder, self._folders[folder])).items():
+                    self._folders[folder](name, content)
+        self._take_topics(await self.store.follow(TOPICS, self._topic_told))
 
     async def reread(self) -> None:
         """Finds out what the store holds after a write whose outcome is not known."""
         try:
-            await self._read_broker_configs()
-            await self._read_group_configs()
-            await self._read_topics(tell=True)
+            for folder, told in self._folders.items():
+                stored = await self.store.children_with_data(folder)
+                for name in self._known(folder) - stored.keys():
+                    told(name, None)
+                for name, content in stored.items():
+                    told(name, content)
         except CoordinationError as error:
             raise unreadable(error) from error
         self.in_doubt = False
 
+    async def refresh(self, paths: Collection[str]) -> None:
+        """Does not wait for what others wrote there to be told."""
+        for path in paths:
+            folder, _, name = path.rpartition("/")
+            if told := self._folders.get(folder):
+                try:
+                    told(name, await self.store.get(path))
+                except NoNode:
+                    told(name, None)
+                except CoordinationError as error:
+                    raise unreadable(error) from error
+
     async def read(self, path: str) -> Versioned:
         try:
-            return await self._store.get(path)
+            return await self.store.get(path)
         except CoordinationError as error:
             raise unreadable(error) from error
 
+    def _known(self, folder: str) -> set[str]:
+        if folder == TOPICS:
+            return set(self._image.topics)
+        if folder == BROKERS:
+            return {str(node_id) for node_id in self._broker_versions}
+        if folder == ELECTION:
+            return {ControllerNode.name}
+        if folder == BROKER_CONFIGS:
+            return set(self._broker_configs)
+        return set(self._group_configs if folder == GROUP_CONFIGS else self.deletions)
+
     async def _prepare(self, random_bytes: RandomBytes) -> None:
         cluster = ClusterNode(show_uuid(new_uuid(random_bytes)))
-        wanted = [*(Create(path) for path in FOLDERS), save(cluster), save(ProducerIdsNode(0))]
+        counters = (save(ProducerIdsNode(0)), save(BrokerEpochNode(0)), save(ControllerEpochNode(0)))
+        wanted = [*(Create(path) for path in FOLDERS), save(cluster), *counters]
         missing: list[Operation] = []
         for operation in wanted:
             try:
-                await self._store.get(operation.path)
+                await self.store.get(operation.path)
             except NoNode:
                 missing.append(operation)
         try:
             if missing:
-                await self._store.multi(missing)
+                await self.store.multi(missing)
         except NodeExists:  # another broker of a new cluster was faster
             await self._prepare(random_bytes)
 
-    async def _read_broker_configs(self) -> None:
-        stored = await self._store.children_with_data(BROKER_CONFIGS)
-        self._broker_configs = {
-            node_id: BrokerConfigNode.decode(node_id, content)
-            for node_id in (None, self._node_id)
-            if (content := stored.get(BrokerConfigNode.name_of(node_id)))
-        }
+    # ---- what the store tells
+
+    def _broker_config_told(self, name: str, content: Versioned | None) -> None:
+        if content is None:
+            self._broker_configs.pop(name, None)
+        else:
+            with _foreign_left_alone():
+                self._broker_configs[name] = BrokerConfigNode.decode(_node_id_of(name), content)
         self._apply_broker_configs()
 
-    async def _read_group_configs(self) -> None:
-        stored = await self._store.children_with_data(GROUP_CONFIGS)
-        nodes = [GroupConfigNode.decode(name, content) for name, content in stored.items()]
-        self._group_configs = {node.group_id: node for node in nodes}
-        self._image.group_configs = {node.group_id: node.config for node in nodes}
+    def _group_config_told(self, name: str, content: Versioned | None) -> None:
+        if content is None:
+            if known := self._group_configs.pop(name, None):
+                self._image.group_configs.pop(known.group_id, None)
+            return
+        with _foreign_left_alone():
+            node = self._group_configs[name] = GroupConfigNode.decode(name, content)
+            self._image.group_configs[node.group_id] = node.config
 
-    async def _read_topics(self, *, tell: bool) -> None:
-        stored = await self._store.children_with_data(TOPICS)
-        for name in self._image.topics.keys() - stored.keys():
-            self._remove_topic(name, tell=tell)
-        for node in TopicNode.decode_all(stored):
-            if node.topic != self._image.topics.get(node.topic.name):
-                self._put_topic(node.topic, tell=tell)
+    def _broker_told(self, name: str, content: Versioned | None) -> None:
+        if content is None:
+            if name.isdigit() and int(name) in self._broker_versions:
+                del self._broker_versions[int(name)]
+                self._image.brokers.pop(int(name), None)
+                self._cluster_changed()
+            return
+        with _foreign_left_alone():
+            node = BrokerNode.decode(name, content)
+            self._broker_versions[node.broker.node_id] = node.version
+            if self._image.brokers.get(node.broker.node_id) != node.broker:
+                self._image.brokers[node.broker.node_id] = node.broker
+                self._cluster_changed()
+
+    def _election_told(self, name: str, content: Versioned | None) -> None:
+        if name != ControllerNode.name:
+            return
+        with _foreign_left_alone():
+            node = ControllerNode.decode(content) if content is not None else None
+            self._image.controller_id = node.node_id if node else NO_LEADER
+            self._cluster_changed()
+
+    def _deletion_told(self, name: str, content: Versioned | None) -> None:
+        if content is None:
+            self.deletions.pop(name, None)
+            return
+        with _foreign_left_alone():
+            self.deletions[name] = DeletionNode.decode(name, content)
+
+    def _take_topics(self, stored: dict[str, Versioned]) -> None:
+        """At the start, in one go. Tells nobody."""
+        try:
+            nodes = TopicNode.decode_all(stored)
+        except ForeignNode:  # one of them: find out which
+            nodes = []
+            for name, content in stored.items():
+                with _foreign_left_alone():
+                    nodes.append(TopicNode.decode(name, content))
+        for node in nodes:
             self._versions[node.topic.name] = node.version
+            self._put_topic(node.topic, tell=False)
+
+    def _topic_told(self, name: str, content: Versioned | None) -> None:
+        if content is None:
+            if name in self._image.topics:
+                self._remove_topic(name)
+            return
+        with _foreign_left_alone():
+            node = TopicNode.decode(name, content)
+            self._versions[name] = node.version
+            if node.topic != self._image.topics.get(name):
+                self._put_topic(node.topic)
 
     # ---- writing
 
     async def write(self, operations: Sequence[Operation]) -> list[Result]:
+        """All or nothing. Raises Conflict if something was not as it is in the image."""
         try:
-            return await self._store.multi(operations)
+            return await self.store.multi(operations)
         except DataTooLarge as error:
             raise ApiError(ErrorCode.POLICY_VIOLATION, f"Too large to be stored: {error}") from error
+        except (BadVersion, NodeExists, NoNode) as error:
+            await self.refresh([operation.path for operation in operations])
+            raise Conflict(str(error)) from error
         except CoordinationError as error:
             self.in_doubt = True
             log.error("cluster state was not written: %r", error)
-            if isinstance(error, Disconnected):
-                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"Cluster state can't be written: {error}") from error
-            raise ApiError(ErrorCode.NOT_CONTROLLER, f"Someone else has changed {error}") from error
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"Cluster state can't be written: {error}") from error
 
-    async def write_topics(self, topics: Sequence[TopicState]) -> None:
+    async def write_topics(self, topics: Sequence[TopicState], conditions: Sequence[Operation] = ()) -> None:
         """Creates or changes them, all in one write."""
-        nodes = [TopicNode(topic, self._versions[topic.name]) if topic.name in self._versions else TopicNode(topic)
-                 for topic in topics]  # fmt: skip
-        results = await self.write([save(node) for node in nodes])
-        for topic, result in zip(topics, results):
-            self._versions[topic.name] = result if isinstance(result, int) else 0
-        for topic in topics:
-            self._put_topic(topic)
+        operations = [self.topic_write(topic) for topic in topics]
+        results = await self.write([*conditions, *operations])
+        for topic, result in zip(topics, results[len(conditions) :], strict=True):
+            self._written(topic, result if isinstance(result, int) else 0)
+
+    def topic_write(self, topic: TopicState) -> Create | Set:
+        """The write that turns the topic into this, unless someone else has changed it."""
+        known = self._versions.get(topic.name)
+        return save(TopicNode(topic) if known is None else TopicNode(topic, known))
+
+    def _written(self, topic: TopicState, version: int) -> None:
+        """Unless something newer was told of meanwhile."""
+        known, current = self._versions.get(topic.name), self._image.topics.get(topic.name)
+        if current is not None and known is not None and (current.topic_id != topic.topic_id or known >= version):
+            return
+        self._versions[topic.name] = version
+        self._put_topic(topic)
 
     async def delete_topics(self, topics: Sequence[TopicState]) -> None:
-        await self.write([TopicNode(topic, self._versions[topic.name]).remove() for topic in topics])
+        operations: list[Operation] = []
         for topic in topics:
-            self._remove_topic(topic.name)
+            holders = tuple(sorted({replica for partition in topic.partitions for replica in partition.replicas}))
+            operations.append(TopicNode(topic, self._versions[topic.name]).remove())
+            operations.append(save(DeletionNode(topic.topic_id, topic.name, holders)))
+        await self.write(operations)
+        for topic in topics:
+            current = self._image.topics.get(topic.name)
+            if current is not None and current.topic_id == topic.topic_id:
+                self._remove_topic(topic.name)
 
     async def write_broker_config(self, node_id: int | None, config: dict[str, str]) -> None:
-        node = self.broker_config(node_id)
-        (result,) = await self.write([save(BrokerConfigNode(node_id, config, node.version))])
+        node = BrokerConfigNode(node_id, config, self.broker_config(node_id).version)
+        (result,) = await self.write([save(node)])
         version = result if isinstance(result, int) else 0
-        self._broker_configs[node_id] = BrokerConfigNode(node_id, config, version)
+        self._broker_configs[node.name_of(node_id)] = BrokerConfigNode(node_id, config, version)
         self._apply_broker_configs()
 
     def broker_config(self, node_id: int | None) -> BrokerConfigNode:
-        return self._broker_configs.get(node_id) or BrokerConfigNode(node_id, {})
+        return self._broker_configs.get(BrokerConfigNode.name_of(node_id)) or BrokerConfigNode(node_id, {})
 
     async def write_group_config(self, group_id: str, config: dict[str, str]) -> None:
         """A config without settings is none."""
         node = GroupConfigNode(group_id, config, self.group_config(group_id).version)
         (result,) = await self.write([save(node) if config else node.remove()])
+        name = node.name_of(group_id)
         if config:
             version = result if isinstance(result, int) else 0
-            self._group_configs[group_id] = GroupConfigNode(group_id, config, version)
+            self._group_configs[name] = GroupConfigNode(group_id, config, version)
             self._image.group_configs[group_id] = config
         else:
-            del self._group_configs[group_id], self._image.group_configs[group_id]
+            self._group_configs.pop(name, None)
+            self._image.group_configs.pop(group_id, None)
 
     def group_config(self, group_id: str) -> GroupConfigNode:
-        return self._group_configs.get(group_id) or GroupConfigNode(group_id, {})
+        return self._group_configs.get(GroupConfigNode.name_of(group_id)) or GroupConfigNode(group_id, {})
 
     # ---- telling
 
@@ -192,6 +319,14 @@ class Catalog:
         self._image.broker_config = dict(self.broker_config(None).config)
         self._image.generation += 1
         self._settings.set_dynamic(cluster=self._image.broker_config, broker=self.broker_config(self._node_id).config)
+
+    def _cluster_changed(self) -> None:
+        self._image.generation += 1
+        for changed in tuple(self._cluster_listeners):
+            try:
+                changed()
+            except Exception:
+                log.exception("a listener failed on a change of brokers")
 
     def _put_topic(self, topic: TopicState, *, tell: bool = True) -> None:
         before = self._image.topics.get(topic.name)
@@ -206,13 +341,12 @@ class Catalog:
             self._tell(lambda listener: listener.topic_deleted(before))
         self._tell(lambda listener: listener.topic_created(topic))
 
-    def _remove_topic(self, name: str, *, tell: bool = True) -> None:
+    def _remove_topic(self, name: str) -> None:
         topic = self._image.topics[name]
         self._versions.pop(name, None)
         self.names.remove(name)
         self._image.drop_topic(name)
-        if tell:
-            self._tell(lambda listener: listener.topic_deleted(topic))
+        self._tell(lambda listener: listener.topic_deleted(topic))
 
     def _tell(self, call: Callable[[TopicListener], None]) -> None:
         for listener in tuple(self._listeners):
@@ -220,6 +354,22 @@ class Catalog:
                 call(listener)
             except Exception:
                 log.exception("a listener failed on a change of topics")
+
+
+class _foreign_left_alone:
+    """What no broker of this version has written is neither used nor overwritten."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, ForeignNode):
+            log.error("ignored: %s", error)
+            return True
+        return False
+
+
+def _node_id_of(name: str) -> int | None:
+    return int(name) if name.isdigit() else None
 
 
 def unreadable(error: CoordinationError) -> ApiError:

@@ -1,284 +1,243 @@
-"""The one who decides on changes to the cluster: topics, partitions, settings, blocks of producer ids.
+"""The controller: one broker of the cluster that sees to it that every partition has a leader.
 
-Changes happen one at a time, each as one conditional write, and run to their end even if whoever asked has gone. The
-rules are in `topic_plans` and `config_changes`; that nothing is seen before it is durable is `catalog`'s care.
+Brokers compete for the post with an ephemeral node. Whoever gets it begins a term, and every write of it is conditional
+on the version of the term's node: what a former controller still wants to write fails. The work is a comparison, not a
+list of events: whenever something has changed, `elections` says what a topic should be, and what differs is written. So
+it does not matter which changes were missed, or what another controller has left half done.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace as with_changes
-from typing import Any, TypeVar
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from penstock.cluster.catalog import Catalog, TopicListener
-from penstock.cluster.config_changes import Changes, apply_changes
-from penstock.cluster.coordination import Coordination
-from penstock.cluster.identity import RandomBytes, new_uuid
-from penstock.cluster.model import ClusterImage, TopicState
-from penstock.cluster.nodes import ProducerIdsNode, save
-from penstock.cluster.settings import (
-    BROKER_SETTINGS,
-    GROUP_SETTINGS,
-    TOPIC_SETTINGS,
-    BrokerSettings,
-    SettingError,
+from penstock.cluster.catalog import Catalog, Conflict
+from penstock.cluster.coordination import (
+    BadVersion,
+    Check,
+    Coordination,
+    CoordinationError,
+    NodeExists,
+    NoNode,
+    Session,
 )
-from penstock.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock.cluster.topic_plans import (
-    DEFAULT,
-    Assignment,
-    NewTopic,
-    check_request_size,
-    checked_topic_config,
-    plan_partitions,
-    plan_topic,
-)
-from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.cluster.elections import prefer, settle_topic
+from penstock.cluster.model import NO_LEADER, ClusterImage, TopicState
+from penstock.cluster.nodes import ControllerEpochNode, ControllerNode, ForeignNode, save
+from penstock.cluster.settings import BrokerSettings, effective_topic_settings
+from penstock.protocol.errors import ApiError
 
-__all__ = ["Controller", "NewTopic", "TopicListener"]
+log = logging.getLogger("penstock.controller")
 
-PRODUCER_ID_BLOCK_SIZE = 1000
-PRODUCER_ID_MAX = 2**63 - 1
-
-T = TypeVar("T")
-Outcome = TopicState | ApiError
+AGAIN_S = 0.2  # until something that failed is tried again
+PARTITIONS_PER_WRITE = 4000
+TOPICS_PER_WRITE = 200
+TOPICS_PER_LOOK = 500  # then others get their turn
 
 
-# Where the settings of a coordinator's topic are.
-_COORDINATORS = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
+@dataclass(frozen=True, slots=True)
+class Term:
+    epoch: int
+    version: int  # of the node that holds the epoch
+
+    @property
+    def condition(self) -> Check:
+        return Check(ControllerEpochNode.path, self.version)
 
 
 class Controller:
     def __init__(
-        self,
-        store: Coordination,
-        image: ClusterImage,
-        settings: BrokerSettings,
-        node_id: int,
-        random_bytes: RandomBytes,
+        self, catalog: Catalog, store: Coordination, image: ClusterImage, settings: BrokerSettings, node_id: int
     ) -> None:
-        self._catalog = Catalog(store, image, settings, node_id)
+        self._catalog = catalog
+        self._store = store
         self._image = image
         self._settings = settings
         self._node_id = node_id
-        self._random_bytes = random_bytes
-        self._lock = asyncio.Lock()
-        self._changes: set[asyncio.Task[Any]] = set()
+        self.term: Term | None = None
+        self._dirty: dict[str, None] = {}  # names of topics to look at, in order
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._brokers = dict(image.brokers)
+        catalog.subscribe(self)
+        catalog.on_cluster(self._cluster_changed)
+        store.on_session(self._session)
 
-    async def load(self) -> None:
-        """Fills the image from the store. Tells no listener."""
-        await self._catalog.load(self._random_bytes)
+    async def start(self) -> None:
+        """Competes for the post at once: a broker that stands alone is its own controller when this returns."""
+        await self._compete()
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._run()), loop.create_task(self._balance())]
 
     async def close(self) -> None:
-        """Waits for changes that are under way."""
-        if self._changes:
-            await asyncio.wait(self._changes)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.term is not None and self._store.connected:
+            self.term = None
+            try:  # not to be waited for until the session expires
+                await self._store.delete(ControllerNode.path)
+            except CoordinationError as error:
+                log.warning("not resigned: %s", error)
 
-    def subscribe(self, listener: TopicListener) -> None:
-        self._catalog.subscribe(listener)
+    # ---- what changes
 
-    # ---- topics
+    def topic_created(self, topic: TopicState) -> None:
+        self._look_at(topic.name)
 
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int = DEFAULT,
-        replication_factor: int = DEFAULT,
-        assignments: Sequence[Assignment] = (),
-        config: Mapping[str, str | None] | None = None,
-        validate_only: bool = False,
-    ) -> TopicState:
-        new = NewTopic(name, partitions, replication_factor, assignments, config or {})
-        (outcome,) = await self.create_topics([new], validate_only=validate_only)
-        return _or_raise(outcome)
+    def topic_changed(self, before: TopicState, after: TopicState) -> None:
+        self._look_at(after.name)
 
-    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[Outcome]:
-        """What became of each. Those that can be created are, in one write."""
-        return await self._exclusively(lambda: self._create_topics(topics, validate_only))
+    def topic_deleted(self, topic: TopicState) -> None:
+        """Nothing is left to decide."""
 
-    async def auto_create_topics(self, names: Sequence[str]) -> list[Outcome]:
-        """Those that do not exist yet are created as the broker's settings say."""
-        return await self._exclusively(lambda: self._auto_create_topics(names))
+    def _look_at(self, name: str) -> None:
+        if self.term is not None:
+            self._dirty[name] = None
+            self._wake.set()
 
-    async def ensure_topic(self, name: str) -> TopicState:
-        """A coordinator's topic, created if nobody has needed it before."""
-        if existing := self._image.topics.get(name):
-            return existing
-        (outcome,) = await self.auto_create_topics([name])
-        return _or_raise(outcome)
+    def _cluster_changed(self) -> None:
+        if self.term is not None and self._image.controller_id not in (self._node_id, NO_LEADER):
+            self._end_term("another broker is the controller")
+        if self._brokers != self._image.brokers:
+            self._brokers = dict(self._image.brokers)
+            self._look_at_all()
+        self._wake.set()
 
-    async def delete_topic(self, name: str) -> None:
-        (failure,) = await self.delete_topics([name])
-        if failure is not None:
-            raise failure
+    def _look_at_all(self) -> None:
+        if self.term is not None:
+            self._dirty.update(dict.fromkeys(self._image.topics))
+            self._wake.set()
 
-    async def delete_topics(self, topics: Sequence[str | bytes]) -> list[ApiError | None]:
-        """By name, or by id if it is bytes; in one write. Internal topics too, as in Kafka."""
-        return await self._exclusively(lambda: self._delete_topics(topics))
+    def _session(self, session: Session) -> None:
+        if session is Session.RENEWED and self.term is not None:
+            self._end_term("the session was lost")
+        self._wake.set()
 
-    async def create_partitions(
-        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
-    ) -> TopicState:
-        def plan(topic: TopicState) -> TopicState:
-            return plan_partitions(topic, count, assignments, self._image, self._random_start())
+    # ---- the post
 
-        return await self._exclusively(lambda: self._change_topic(name, plan, validate_only))
-
-    async def alter_topic_config(
-        self, name: str, changes: Changes, *, replace: bool = False, validate_only: bool = False
-    ) -> TopicState:
-        def plan(topic: TopicState) -> TopicState:
-            config = apply_changes(topic.config, changes, TOPIC_SETTINGS, replace=replace)
-            return with_changes(topic, config=checked_topic_config(config, self._settings))
-
-        return await self._exclusively(lambda: self._change_topic(name, plan, validate_only))
-
-    # ---- brokers, groups and producers
-
-    async def alter_broker_config(
-        self, node_id: int | None, changes: Changes, *, replace: bool = False, validate_only: bool = False
-    ) -> None:
-        """`node_id` None changes the settings of every broker."""
-        assert node_id in (None, self._node_id), "a broker's own settings are changed by that broker"
-        await self._exclusively(lambda: self._alter_broker_config(node_id, changes, replace, validate_only))
-
-    async def alter_group_config(
-        self, group_id: str, changes: Changes, *, replace: bool = False, validate_only: bool = False
-    ) -> None:
-        """The group need not exist: it finds its settings when it comes."""
-        await self._exclusively(lambda: self._alter_group_config(group_id, changes, replace, validate_only))
-
-    async def next_producer_id_block(self) -> range:
-        """Ids that nobody has had and nobody else will get, even if this process dies now."""
-        return await self._exclusively(self._next_producer_id_block)
-
-    # ---- one change at a time
-
-    async def _exclusively(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        # In a task of its own: a client that hangs up must not leave a write in the store that the image lacks.
-        task = asyncio.get_running_loop().create_task(self._alone(change))
-        self._changes.add(task)
-        task.add_done_callback(self._done)
-        return await asyncio.shield(task)
-
-    async def _alone(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        async with self._lock:
-            if self._catalog.in_doubt:
-                await self._catalog.reread()
-            return await change()
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._changes.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen, in case whoever asked has gone
-
-    async def _create_topics(self, topics: Sequence[NewTopic], validate_only: bool) -> list[Outcome]:
-        check_request_size(topics, self._settings)
-        planned: dict[str, TopicState] = {}
-        outcomes = [self._plan(new, planned) for new in topics]
-        written = False
+    async def _compete(self) -> None:
+        """Raises CoordinationError if the service can't be asked."""
+        if self.term is not None or self._image.controller_id != NO_LEADER:
+            await self._end_own_former_term()
+            return
         try:
-            if planned and not validate_only:
-                await self._catalog.write_topics(list(planned.values()))
-                written = True
-        finally:
-            if not written:
-                for name in planned:
-                    self._catalog.names.remove(name)
-        return outcomes
+            current = ControllerEpochNode.decode(await self._store.get(ControllerEpochNode.path))
+            epoch = current.epoch + 1
+            node = ControllerNode(self._node_id, epoch)
+            await self._store.multi([node.announce(), save(ControllerEpochNode(epoch, current.version))])
+        except (NodeExists, BadVersion):
+            return  # someone else is, which will be told
+        self.term = Term(epoch, current.version + 1)
+        self._image.controller_id = self._node_id
+        self._image.generation += 1
+        log.info("became the controller", extra={"epoch": epoch})
+        self._look_at_all()
 
-    def _plan(self, new: NewTopic, planned: dict[str, TopicState]) -> Outcome:
-        names = self._catalog.names
+    async def _end_own_former_term(self) -> None:
+        """The post may be held by a life of this broker that ended before its session did."""
+        if self.term is not None or self._image.controller_id != self._node_id:
+            return
         try:
-            if new.name in planned:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            topic_id = new_uuid(self._random_bytes)
-            topic = plan_topic(new, topic_id, self._image, self._settings, names, self._random_start())
-        except ApiError as error:
-            return error
-        names.add(topic.name)
-        planned[topic.name] = topic
-        return topic
+            stored = await self._store.get(ControllerNode.path)
+            if ControllerNode.decode(stored).node_id == self._node_id:
+                await self._store.delete(ControllerNode.path, stored.version)
+        except (NoNode, BadVersion, ForeignNode):
+            pass
 
-    async def _auto_create_topics(self, names: Sequence[str]) -> list[Outcome]:
-        missing = [self._automatic(name) for name in dict.fromkeys(names) if name not in self._image.topics]
-        created = dict(zip((new.name for new in missing), await self._create_topics(missing, False)))
-        return [created[name] if name in created else self._image.topics[name] for name in names]
+    def _end_term(self, reason: str) -> None:
+        log.info("is the controller no more: %s", reason)
+        self.term = None
+        self._dirty.clear()
 
-    def _automatic(self, name: str) -> NewTopic:
-        prefix = _COORDINATORS.get(name)
-        if prefix is None:
-            return NewTopic(name)
-        partitions = self._settings.get(f"{prefix}.num.partitions")
-        replicas = min(self._settings.get(f"{prefix}.replication.factor"), len(self._image.brokers))
-        segment_bytes = str(self._settings.get(f"{prefix}.segment.bytes"))
-        config = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": segment_bytes}
-        return NewTopic(name, partitions, replicas, (), config)
+    # ---- the work
 
-    async def _delete_topics(self, topics: Sequence[str | bytes]) -> list[ApiError | None]:
-        failures: list[ApiError | None] = []
-        doomed: dict[str, TopicState] = {}
-        for key in topics:
-            by_name = isinstance(key, str)
-            topic = self._image.topics.get(key) if isinstance(key, str) else self._image.topics_by_id.get(key)
-            if topic is None or topic.name in doomed:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID
-                failures.append(ApiError(code))
-            else:
-                doomed[topic.name] = topic
-                failures.append(None)
-        if doomed:
-            await self._catalog.delete_topics(list(doomed.values()))
-        return failures
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                if self.term is None:
+                    await self._compete()
+                while self._dirty and self.term is not None:
+                    await self._settle_some(self.term)
+            except Conflict:
+                await self._check_term()
+                self._again()
+            except (CoordinationError, ApiError) as error:
+                log.warning("can't decide now: %s", error)
+                self._again()
+            except Exception:
+                log.exception("a decision failed: it will be tried again")
+                self._again()
 
-    async def _change_topic(
-        self, name: str, plan: Callable[[TopicState], TopicState], validate_only: bool
-    ) -> TopicState:
-        before = self._image.topics.get(name)
-        if before is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        after = plan(before)
-        if after != before and not validate_only:
-            await self._catalog.write_topics([after])
-        return after
+    def _again(self) -> None:
+        asyncio.get_running_loop().call_later(AGAIN_S, self._wake.set)
 
-    async def _alter_broker_config(
-        self, node_id: int | None, changes: Changes, replace: bool, validate_only: bool
-    ) -> None:
-        current = self._catalog.broker_config(node_id).config
-        config = apply_changes(current, changes, BROKER_SETTINGS, replace=replace)
+    async def _check_term(self) -> None:
         try:
-            self._settings.validate_dynamic(config, per_broker=node_id is not None)
-        except SettingError as error:
-            # Kafka has always answered so, and not INVALID_CONFIG, for settings of brokers (KAFKA-13609).
-            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
-        if config != current and not validate_only:
-            await self._catalog.write_broker_config(node_id, config)
+            current = await self._store.get(ControllerEpochNode.path)
+        except CoordinationError:
+            return
+        if self.term is not None and current.version != self.term.version:
+            self._end_term("another broker has become it")
 
-    async def _alter_group_config(self, group_id: str, changes: Changes, replace: bool, validate_only: bool) -> None:
-        current = self._catalog.group_config(group_id).config
-        config = apply_changes(current, changes, GROUP_SETTINGS, replace=replace)
+    async def _settle_some(self, term: Term) -> None:
+        await self._apply(term, lambda topic: self.settled(topic))
+
+    async def _apply(self, term: Term, decide: Callable[[TopicState], TopicState]) -> None:
+        """To the topics that are to be looked at, until a write's worth of changes has come together."""
+        looked: list[str] = []
+        changed: list[TopicState] = []
+        partitions = 0
+        for name in list(self._dirty)[:TOPICS_PER_LOOK]:
+            topic = self._image.topics.get(name)
+            looked.append(name)
+            if topic is not None and (after := decide(topic)) is not topic:
+                changed.append(after)
+                partitions += len(after.partitions)
+                if partitions >= PARTITIONS_PER_WRITE or len(changed) >= TOPICS_PER_WRITE:
+                    break
+        for name in looked:
+            del self._dirty[name]
         try:
-            self._settings.check_group_config(config)
-        except SettingError as error:
-            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
-        if config != current and not validate_only:
-            await self._catalog.write_group_config(group_id, config)
+            if changed:
+                await self._catalog.write_topics(changed, [term.condition])
+        except BaseException:
+            if self.term is term:
+                self._dirty.update(dict.fromkeys(topic.name for topic in changed))
+            raise
+        await asyncio.sleep(0)
 
-    async def _next_producer_id_block(self) -> range:
-        node = ProducerIdsNode.decode(await self._catalog.read(ProducerIdsNode.path))
-        first = node.next_producer_id
-        if first > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "Have exhausted all producerIds.")
-        await self._catalog.write([save(ProducerIdsNode(first + PRODUCER_ID_BLOCK_SIZE, node.version))])
-        return range(first, first + PRODUCER_ID_BLOCK_SIZE)
+    def settled(self, topic: TopicState) -> TopicState:
+        value: Mapping[str, Any] = effective_topic_settings(topic.config, self._settings)
+        unclean = value["unclean.leader.election.enable"]
+        return settle_topic(topic, self._image.brokers, value["min.insync.replicas"], unclean)
 
-    def _random_start(self) -> int:
-        return int.from_bytes(self._random_bytes(4), "big")
+    # ---- preferred leaders
 
+    async def _balance(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.get("leader.imbalance.check.interval.seconds"))
+            term = self.term
+            if term is None or not self._settings.get("auto.leader.rebalance.enable"):
+                continue
+            try:
+                moved = [
+                    after
+                    for topic in list(self._image.topics.values())
+                    if (after := self._preferred(topic)) is not topic
+                ]
+                for start in range(0, len(moved), TOPICS_PER_WRITE):
+                    await self._catalog.write_topics(moved[start : start + TOPICS_PER_WRITE], [term.condition])
+            except (Conflict, CoordinationError, ApiError) as error:
+                log.info("leaders are balanced later: %s", error)
 
-def _or_raise(outcome: Outcome) -> TopicState:
-    if isinstance(outcome, ApiError):
-        raise outcome
-    return outcome
+    def _preferred(self, topic: TopicState) -> TopicState:
+        partitions = tuple(prefer(state, self._image.brokers) for state in topic.partitions)
+        if all(after is before for after, before in zip(partitions, topic.partitions)):
+            return topic
+        return replace(topic, partitions=partitions)

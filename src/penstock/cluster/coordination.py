@@ -86,18 +86,27 @@ Operation = Create | Set | Delete | Check
 Result = str | int | None  # of a create: the path made; of a set: the new version
 
 
-class Change(Enum):
-    CREATED = "created"
-    SET = "set"
-    DELETED = "deleted"
+class Session(Enum):
+    """What a client of the service is told of its connection."""
+
+    SUSPENDED = "suspended"  # the service can't be reached; ephemeral nodes live until the session expires
+    RESUMED = "resumed"  # it can be reached again, and ephemeral nodes are there still
+    RENEWED = "renewed"  # it can be reached again, but by a new session: what was ephemeral is gone
 
 
-class Event(NamedTuple):
-    change: Change
-    path: str
+Told = Callable[[str, Versioned | None], None]
 
 
 class Coordination(Protocol):
+    @property
+    def connected(self) -> bool:
+        """Whether it makes sense to ask. If not, every method raises Disconnected at once: nothing is queued."""
+        ...
+
+    def on_session(self, callback: Callable[[Session], None]) -> None:
+        """Called on the event loop. Whoever keeps ephemeral nodes makes them anew when the session was renewed."""
+        ...
+
     async def get(self, path: str) -> Versioned: ...
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
@@ -123,10 +132,13 @@ class Coordination(Protocol):
         """All of them, in this order, or none."""
         ...
 
-    def watch(self, path: str, callback: Callable[[Event], None]) -> Callable[[], None]:
-        """Until the returned function is called, tell of every change to the node and to what is below it.
+    async def follow(self, path: str, told: Told) -> dict[str, Versioned]:
+        """Every child's content now, and from now on: `told` gets the name of a child that was created or changed and
+        its content, or None when it is gone.
 
-        The callback runs on the event loop, after the change is durable, in the order of the changes.
+        It runs on the event loop, after the change is durable. Contents that were replaced soon may be left out; the
+        last one never is, whatever connection or session was lost between. A node that was deleted and made again may
+        be told of as one that changed.
         """
         ...
 

@@ -18,20 +18,20 @@ from penstock.cluster.coordination import (
     ANY_VERSION,
     DATA_BYTES_MAX,
     BadVersion,
-    Change,
     Check,
     Create,
     DataTooLarge,
     Delete,
     Disconnected,
-    Event,
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
     NotEmpty,
     Operation,
     Result,
+    Session,
     Set,
+    Told,
     Versioned,
     check_path,
     parent_of,
@@ -55,6 +55,7 @@ DELETE FROM node WHERE ephemeral;
 """
 
 T = TypeVar("T")
+Changed = tuple[str, Versioned | None]  # a node's path and what it holds now
 
 
 class EmbeddedStore:
@@ -66,7 +67,7 @@ class EmbeddedStore:
         self._loop = asyncio.get_running_loop()
         self._connection: sqlite3.Connection | None = None
         self._closed = False
-        self._watches: list[tuple[str, Callable[[Event], None]]] = []
+        self._followers: list[tuple[str, Told]] = []
 
     @classmethod
     async def open(cls, folder: Path) -> Self:
@@ -114,22 +115,24 @@ class EmbeddedStore:
             check_path(operation.path)
         return await self._run(lambda: self._commit(operations))
 
-    def watch(self, path: str, callback: Callable[[Event], None]) -> Callable[[], None]:
+    @property
+    def connected(self) -> bool:
+        return not self._closed
+
+    def on_session(self, callback: Callable[[Session], None]) -> None:
+        """There is nothing to lose: the store lives and dies with its one client."""
+
+    async def follow(self, path: str, told: Told) -> dict[str, Versioned]:
         check_path(path)
-        entry = (path, callback)
-        self._watches.append(entry)
+        self._followers.append((path, told))  # first: what changes meanwhile is told of behind what is read
+        return await self.children_with_data(path)
 
-        def unwatch() -> None:
-            if entry in self._watches:
-                self._watches.remove(entry)
-
-        return unwatch
-
-    def _tell(self, events: Sequence[Event]) -> None:
-        for event in events:
-            for path, callback in tuple(self._watches):
-                if path in ("/", event.path) or event.path.startswith(path + "/"):
-                    callback(event)
+    def _tell(self, changes: Sequence[Changed]) -> None:
+        for path, content in changes:
+            parent, _, name = path.rpartition("/")
+            for followed, told in tuple(self._followers):
+                if followed == (parent or "/"):
+                    told(name, content)
 
     # ---- on the store's thread
 
@@ -184,14 +187,14 @@ class EmbeddedStore:
     def _commit(self, operations: Sequence[Operation]) -> list[Result]:
         connection = self._open
         results: list[Result] = []
-        events: list[Event] = []
+        changes: list[Changed] = []
         try:
             connection.execute("BEGIN IMMEDIATE")
             for operation in operations:
-                result, event = self._apply(connection, operation)
+                result, change = self._apply(connection, operation)
                 results.append(result)
-                if event is not None:
-                    events.append(event)
+                if change is not None:
+                    changes.append(change)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise Disconnected(f"{self._path}: {error}") from error
@@ -199,10 +202,10 @@ class EmbeddedStore:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         # Not from the waiting caller, which may have been cancelled: the change has happened all the same.
-        self._loop.call_soon_threadsafe(self._tell, events)
+        self._loop.call_soon_threadsafe(self._tell, changes)
         return results
 
-    def _apply(self, connection: sqlite3.Connection, operation: Operation) -> tuple[Result, Event | None]:
+    def _apply(self, connection: sqlite3.Connection, operation: Operation) -> tuple[Result, Changed | None]:
         if isinstance(operation, (Create, Set)) and len(operation.data) > DATA_BYTES_MAX:
             raise DataTooLarge(operation.path)
         if isinstance(operation, Create):
@@ -216,13 +219,13 @@ class EmbeddedStore:
         if isinstance(operation, Set):
             statement = "UPDATE node SET data = ?, version = ? WHERE path = ?"
             connection.execute(statement, (operation.data, version + 1, path))
-            return version + 1, Event(Change.SET, path)
+            return version + 1, (path, Versioned(operation.data, version + 1))
         if path == "/" or connection.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,)).fetchone():
             raise NotEmpty(path)
         connection.execute("DELETE FROM node WHERE path = ?", (path,))
-        return None, Event(Change.DELETED, path)
+        return None, (path, None)
 
-    def _create(self, connection: sqlite3.Connection, operation: Create) -> tuple[str, Event]:
+    def _create(self, connection: sqlite3.Connection, operation: Create) -> tuple[str, Changed]:
         path, parent = operation.path, parent_of(operation.path)
         ephemeral, number = self._row(parent, "ephemeral, next_sequence")
         if ephemeral:
@@ -236,4 +239,4 @@ class EmbeddedStore:
             )
         except sqlite3.IntegrityError:
             raise NodeExists(path) from None
-        return path, Event(Change.CREATED, path)
+        return path, (path, Versioned(operation.data, 0))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+NO_LEADER = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -19,17 +21,28 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
+    """A broker that has announced itself. Another epoch is another life of the same broker."""
+
     node_id: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    epoch: int = 0
+    stopping: bool = False  # it wants to lead nothing any more
+    folder: str = ""  # the id of its data folder
+    host: str = ""  # the machine it runs on, as it calls itself
+    pid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    leader: int
+    leader: int  # NO_LEADER where nobody can
     leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
+    replicas: tuple[int, ...]  # the first one is preferred as the leader
+    isr: tuple[int, ...]  # in sync: every committed record is on all of them
+    eligible: tuple[int, ...] = ()  # not in sync, but they hold all that is committed (KIP-966)
+    adding: tuple[int, ...] = ()  # replicas that a reassignment brings
+    removing: tuple[int, ...] = ()  # replicas that go when it is complete
+    last_leader: int = NO_LEADER  # who led before nobody did
 
 
 @dataclass(frozen=True, slots=True)

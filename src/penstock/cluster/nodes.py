@@ -1,22 +1,28 @@
-"""The nodes that the controller keeps in the coordination service: each class owns a path, its JSON and its version.
+"""The nodes that brokers keep in the coordination service: each class owns a path, its JSON and its version.
 
 /cluster                   which cluster this is
 /producer-ids              the first producer id that was not handed out
+/broker-epoch              how many times a broker has announced itself
+/brokers/<id>              a broker that lives; ephemeral
+/election/controller       the controller; ephemeral
+/election/epoch            how many controllers there were: what a controller writes is conditional on its version
 /config/brokers/<id>       settings changed at runtime on one broker; `default` holds those of all brokers
 /config/groups/<name>      settings of a consumer group; no node where it has none of its own
 /topics/<name>             a topic: its id, its config, and each partition's leader, epoch and replicas
+/deletions/<topic id>      a topic that is gone, and the brokers that may hold some of it still
 """
 
 from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from penstock.cluster.coordination import Create, Delete, Set, Versioned
-from penstock.cluster.model import PartitionState, TopicState
+from penstock.cluster.model import NO_LEADER, BrokerState, Endpoint, PartitionState, TopicState
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 
 FORMAT = 1
@@ -25,7 +31,14 @@ UNWRITTEN = -1  # the version of a node that was never stored
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
 TOPICS = "/topics"
-FOLDERS = ("/config", BROKER_CONFIGS, GROUP_CONFIGS, TOPICS)
+BROKERS = "/brokers"
+ELECTION = "/election"
+DELETIONS = "/deletions"
+FOLDERS = ("/config", BROKER_CONFIGS, GROUP_CONFIGS, TOPICS, BROKERS, ELECTION, DELETIONS)
+
+
+class ForeignNode(Exception):
+    """Someone else has written it, or a newer version of this broker."""
 
 
 class StoredNode(Protocol):
@@ -48,14 +61,28 @@ def _to_json(**content: Any) -> bytes:
 
 
 def _from_json(path: str, data: bytes) -> Any:
-    content = json.loads(data)
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise ForeignNode(f"{path} holds no JSON: {error}") from None
     _check_format(path, content)
     return content
 
 
 def _check_format(path: str, content: Any) -> None:
+    if not isinstance(content, dict) or "format" not in content:
+        raise ForeignNode(f"{path} was not written by a broker")
     if content["format"] != FORMAT:
-        raise ValueError(f"{path} was written by a newer version of this broker (format {content['format']})")
+        raise ForeignNode(f"{path} was written by a newer version of this broker (format {content['format']})")
+
+
+@contextmanager
+def _well_formed(path: str) -> Iterator[None]:
+    """What is missing or of the wrong kind makes a node foreign: it is left alone."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ForeignNode(f"{path} was not written by a broker: {error!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +179,7 @@ class TopicNode:
         return f"{TOPICS}/{name}"
 
     def encode(self) -> bytes:
-        partitions = [(p.leader, p.leader_epoch, p.replicas, p.isr) for p in self.topic.partitions]
+        partitions = [_partition_to_json(partition) for partition in self.topic.partitions]
         return _to_json(id=self.topic.topic_id.hex(), partitions=partitions, config=dict(self.topic.config))
 
     def remove(self) -> Delete:
@@ -170,23 +197,156 @@ class TopicNode:
                 cls(cls._topic(name, content), each.version)
                 for (name, each), content in zip(stored.items(), contents, strict=True)
             ]
+        except ValueError as error:
+            raise ForeignNode(f"{TOPICS} holds something that is no topic: {error}") from None
         finally:
             if collecting:
                 gc.enable()
 
     @classmethod
     def decode(cls, name: str, stored: Versioned) -> TopicNode:
-        (node,) = cls.decode_all({name: stored})
-        return node
+        return cls(cls._topic(name, _from_json(cls.path_of(name), stored.data)), stored.version)
 
     @classmethod
     def _topic(cls, name: str, content: Any) -> TopicState:
         _check_format(name, content)
-        partitions = tuple(
-            [
-                PartitionState(leader, leader_epoch, tuple(replicas), tuple(isr))
-                for leader, leader_epoch, replicas, isr in content["partitions"]
-            ]
-        )
-        topic_id = bytes.fromhex(content["id"])
-        return TopicState(name, topic_id, partitions, content["config"], name in INTERNAL_TOPICS)
+        with _well_formed(cls.path_of(name)):
+            partitions = tuple([_partition_from_json(*each) for each in content["partitions"]])
+            topic_id = bytes.fromhex(content["id"])
+            return TopicState(name, topic_id, partitions, dict(content["config"]), name in INTERNAL_TOPICS)
+
+
+def _partition_to_json(state: PartitionState) -> list[Any]:
+    """Most partitions are at rest, and have nothing behind their in-sync replicas."""
+    usual = [state.leader, state.leader_epoch, state.replicas, state.isr]
+    if state.last_leader == NO_LEADER and not (state.eligible or state.adding or state.removing):
+        return usual
+    return [*usual, state.eligible, state.adding, state.removing, state.last_leader]
+
+
+def _partition_from_json(
+    leader: int,
+    leader_epoch: int,
+    replicas: list[int],
+    isr: list[int],
+    eligible: Sequence[int] = (),
+    adding: Sequence[int] = (),
+    removing: Sequence[int] = (),
+    last_leader: int = NO_LEADER,
+) -> PartitionState:
+    return PartitionState(
+        leader, leader_epoch, tuple(replicas), tuple(isr), tuple(eligible), tuple(adding), tuple(removing), last_leader
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerEpochNode:
+    count: int
+    version: int = UNWRITTEN
+    path: ClassVar[str] = "/broker-epoch"
+
+    def encode(self) -> bytes:
+        return _to_json(count=self.count)
+
+    @classmethod
+    def decode(cls, stored: Versioned) -> BrokerEpochNode:
+        return cls(_from_json(cls.path, stored.data)["count"], stored.version)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    broker: BrokerState
+    version: int = UNWRITTEN
+
+    @property
+    def path(self) -> str:
+        return f"{BROKERS}/{self.broker.node_id}"
+
+    def encode(self) -> bytes:
+        broker = self.broker
+        endpoints = [(each.listener, each.host, each.port) for each in broker.endpoints]
+        return _to_json(
+            endpoints=endpoints, rack=broker.rack, epoch=broker.epoch, stopping=broker.stopping, folder=broker.folder,
+            host=broker.host, pid=broker.pid,
+        )  # fmt: skip
+
+    def announce(self) -> Create:
+        return Create(self.path, self.encode(), ephemeral=True)
+
+    @classmethod
+    def decode(cls, name: str, stored: Versioned) -> BrokerNode:
+        path = f"{BROKERS}/{name}"
+        content = _from_json(path, stored.data)
+        with _well_formed(path):
+            endpoints = tuple(
+                Endpoint(str(listener), str(host), int(port)) for listener, host, port in content["endpoints"]
+            )
+            broker = BrokerState(
+                int(name), endpoints, content["rack"], int(content["epoch"]), bool(content["stopping"]),
+                str(content["folder"]), str(content["host"]), int(content["pid"]),
+            )  # fmt: skip
+            return cls(broker, stored.version)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerNode:
+    node_id: int
+    epoch: int
+    version: int = UNWRITTEN
+    name: ClassVar[str] = "controller"
+    path: ClassVar[str] = f"{ELECTION}/controller"
+
+    def encode(self) -> bytes:
+        return _to_json(node=self.node_id, epoch=self.epoch)
+
+    def announce(self) -> Create:
+        return Create(self.path, self.encode(), ephemeral=True)
+
+    @classmethod
+    def decode(cls, stored: Versioned) -> ControllerNode:
+        content = _from_json(cls.path, stored.data)
+        with _well_formed(cls.path):
+            return cls(int(content["node"]), int(content["epoch"]), stored.version)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerEpochNode:
+    epoch: int
+    version: int = UNWRITTEN
+    path: ClassVar[str] = f"{ELECTION}/epoch"
+
+    def encode(self) -> bytes:
+        return _to_json(epoch=self.epoch)
+
+    @classmethod
+    def decode(cls, stored: Versioned) -> ControllerEpochNode:
+        content = _from_json(cls.path, stored.data)
+        with _well_formed(cls.path):
+            return cls(int(content["epoch"]), stored.version)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionNode:
+    """Kept until every replica has deleted what it holds, so that a broker that was away knows what it may delete."""
+
+    topic_id: bytes
+    name: str
+    replicas: tuple[int, ...]
+    version: int = UNWRITTEN
+
+    @property
+    def path(self) -> str:
+        return f"{DELETIONS}/{self.topic_id.hex()}"
+
+    def encode(self) -> bytes:
+        return _to_json(name=self.name, replicas=self.replicas)
+
+    def remove(self) -> Delete:
+        return Delete(self.path, self.version)
+
+    @classmethod
+    def decode(cls, name: str, stored: Versioned) -> DeletionNode:
+        path = f"{DELETIONS}/{name}"
+        content = _from_json(path, stored.data)
+        with _well_formed(path):
+            return cls(bytes.fromhex(name), str(content["name"]), tuple(content["replicas"]), stored.version)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.cluster.model import ClusterImage, PartitionState, TopicState
 from penstock.cluster.placement import place
+from penstock.cluster.reassignments import target
 from penstock.cluster.settings import BrokerSettings, SettingError, validate_topic_config
 from penstock.cluster.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NameIndex, check_topic_name
 from penstock.protocol.errors import ApiError, ErrorCode
@@ -68,7 +69,7 @@ def plan_partitions(
     if count > PARTITIONS_PER_REQUEST_MAX:
         raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     additional = count - existing
-    replication_factor = len(topic.partitions[0].replicas)
+    replication_factor = len(target(topic.partitions[0]))
     if assignments is None:
         brokers = image.brokers.values()
         replicas = place(brokers, additional, replication_factor, first_partition=existing, start=start)

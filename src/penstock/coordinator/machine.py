@@ -12,8 +12,8 @@ and, for an Outcome, in this order: appends `records` as one batch, applies each
 that had to wait for them, waits until the records (and all that was appended before) are committed, then sends
 `replies` and hands `effects` to whoever runs the machine. A reply may answer an earlier command: a ticket is what the
 engine gave with the command. If the append fails, the engine throws the machine away, answers its open tickets with
-COORDINATOR_NOT_AVAILABLE and loads a new machine from the log, so `decide` may change what is not durable (who waits
-for whom) at once, while what is durable changes in `apply` alone.
+an error and loads a new machine from the log, so `decide` may change what is not durable (who waits for whom) at once,
+while what is durable changes in `apply` alone. When the broker leads the partition no more, the machine goes as well.
 
 Records of an outcome that has a `producer` are part of that producer's transaction. They go through
 `apply_in_transaction` instead, and count when `end_transaction` says that it was committed.
@@ -53,6 +53,10 @@ class Outcome:
 
 class Machine(Protocol):
     def decide(self, command: Any, now_ms: int) -> Outcome: ...
+
+    def appends(self, command: Any) -> bool:
+        """Whether the command is for something that must be written down. It is refused without being decided while
+        there are too few replicas; of others that turn out to append then, the machine has to be loaded anew."""
 
     def tick(self, now_ms: int) -> Outcome: ...
 

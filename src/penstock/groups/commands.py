@@ -190,3 +190,6 @@ Command = (
     | TopicsDeleted
     | TopicsChanged
 )
+
+# Heartbeats are none of them: members go on while nothing can be written.
+APPENDING = (Join, Sync, Leave, CommitOffsets, CommitTransactionalOffsets, DeleteOffsets, DeleteGroups)

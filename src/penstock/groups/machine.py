@@ -109,6 +109,9 @@ class GroupMachine:
         self._rules[type(command)](turn, command)
         return turn.outcome
 
+    def appends(self, command: commands.Command) -> bool:
+        return isinstance(command, commands.APPENDING)
+
     def next_deadline_ms(self) -> int | None:
         return self._timers.next_deadline_ms()
 

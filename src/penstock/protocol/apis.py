@@ -8,6 +8,10 @@ from __future__ import annotations
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -32,6 +36,7 @@ from penstock.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -46,6 +51,10 @@ from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroup
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from penstock.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -83,7 +92,10 @@ RESPONSE_OF: dict[type[Message], type[Message]] = {
     DescribeLogDirsRequest: DescribeLogDirsResponse,
     CreatePartitionsRequest: CreatePartitionsResponse,
     DeleteGroupsRequest: DeleteGroupsResponse,
+    ElectLeadersRequest: ElectLeadersResponse,
     IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,
+    AlterPartitionReassignmentsRequest: AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest: ListPartitionReassignmentsResponse,
     OffsetDeleteRequest: OffsetDeleteResponse,
     DescribeClusterRequest: DescribeClusterResponse,
     DescribeProducersRequest: DescribeProducersResponse,

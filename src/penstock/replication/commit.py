@@ -22,6 +22,13 @@ class Syncable(Protocol):
     def sync(self) -> None: ...
 
 
+class Commits(Protocol):
+    """Whoever syncs files, and says so on the event loop."""
+
+    def sync(self, files: list[Syncable], done: Done) -> None: ...
+    def close(self) -> None: ...
+
+
 class Committer:
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = 4) -> None:
         self._loop = loop

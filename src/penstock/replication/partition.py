@@ -1,8 +1,9 @@
-"""A partition on the broker that leads it: appends, the high watermark, and everyone who waits for either.
+"""A partition on one of its brokers: appends, the high watermark, and everyone who waits for either.
 
-The high watermark is the offset below which data is committed: written and, under `flush=commit`, on the device.
-Consumers see nothing above it, and an answer to acks=all is sent when it has passed the batch. A failed sync stops
-the partition for good: what the kernel dropped then can't be told from what it kept.
+The high watermark is the offset below which data is committed: written and, under `flush=commit`, on the device, on
+every in-sync replica. Consumers see nothing above it, and an answer to acks=all is sent when it has passed the batch. A
+leader moves it; a follower is told of it. A failed sync stops the partition for good: what the kernel dropped then
+can't be told from what it kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from crc32c import crc32c
 
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import HEADER_SIZE
-from penstock.replication.commit import Committer, Syncable
+from penstock.replication.admission import Admission
+from penstock.replication.commit import Commits, Syncable
+from penstock.replication.in_sync import InSyncReplicas
 from penstock.storage import aborted, leader_epochs
 from penstock.storage.aborted import Marker
 from penstock.storage.disk import Disk
@@ -30,6 +33,8 @@ from penstock.transport.turn import Turn
 log = logging.getLogger("penstock.partition")
 
 MANY_BYTES = 1 << 40  # more than any reader waits for
+NEVER_MS = 1 << 62
+ENDS_REMEMBERED = 1024
 
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -87,17 +92,20 @@ class _SmallFile:
         self._disk.open(self.path, writable=False).sync()
 
 
+Waiter = tuple[int, Callable[[], None], int]
+"""The offset that the high watermark must reach, whom to call then, and until when that is waited for."""
+
 Appended = tuple[int, int, int]
 """Base offset; the offset that the high watermark must reach before acks=all is true; log append time or -1."""
 
 
 class Partition:
     __slots__ = (
-        "_committer", "_dirty", "_flushed_ms", "_stable", "_sync_again", "_syncing", "_turn", "_unsynced",
-        "_unsynced_messages", "_verified", "_verifying",
-        "checkpointed", "commits_on_write", "committed", "committed_bytes", "deleted", "error", "failures",
-        "fetchers", "high_watermark", "index", "internal", "leader_epoch", "log", "name", "retired", "settings",
-        "topic", "topic_id", "waiters",
+        "_committer", "_dirty", "_ends", "_epoch_begins", "_flushed_ms", "_quiet", "_stable", "_sync_again", "_turn",
+        "_unsynced", "_unsynced_messages",
+        "admission", "checkpointed", "commits_on_write", "committed", "committed_bytes", "deleted", "error",
+        "failures", "fetchers", "followers", "high_watermark", "in_sync", "index", "internal", "leader_epoch", "leads",
+        "local_end", "log", "name", "retired", "settings", "stored", "syncing", "topic", "topic_id", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -109,9 +117,11 @@ class Partition:
         settings: PartitionSettings,
         leader_epoch: int,
         turn: Turn,
-        committer: Committer,
+        committer: Commits,
         internal: bool = False,
+        high_watermark: int | None = None,
     ) -> None:
+        """Without a high watermark all of the log is committed: there is no other replica that might lack some."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -121,11 +131,19 @@ class Partition:
         self.settings = settings
         self.commits_on_write = settings.flush is not Flush.COMMIT  # nothing more to wait for
         self.leader_epoch = leader_epoch
+        self.leads = True
+        self.in_sync: InSyncReplicas | None = None  # while this broker leads, if it is not the only replica
+        self.local_end: LogPosition = log.end  # what this replica has for sure
         self.committed: LogPosition = log.end
         self.committed_bytes = 0  # since this was opened, or more: whoever waits for so many looks when it has risen
         self.high_watermark = log.end_offset
-        self.waiters: deque[tuple[int, Callable[[], None]]] = deque()  # by rising offset
+        if high_watermark is not None and high_watermark < log.end_offset:
+            self.high_watermark = max(high_watermark, log.start_offset)
+            self.committed = log.position_of(self.high_watermark)
+        self.waiters: deque[Waiter] = deque()  # by rising offset
         self.fetchers: dict[Callable[[], None], None] = {}  # called when the high watermark moves
+        self.followers: dict[Callable[[], None], None] = {}  # called when something was written
+        self.stored: Callable[[], None] | None = None  # called when a follower has for sure what it was sent
         self.error: OSError | None = None  # set once the partition has stopped
         self.deleted = False
         self.retired: list[Segment] = []  # rolled, not sealed yet
@@ -133,19 +151,21 @@ class Partition:
         self._turn = turn
         self._committer = committer
         self._dirty = False
-        self._syncing = False
+        self._epoch_begins = True  # with the next batch: an epoch that writes nothing leaves no trace
+        self.syncing = False
+        self._quiet: list[Callable[[], None]] = []
         self._sync_again = False
         self._unsynced: list[Syncable] = []
         self._unsynced_messages = 0
         self._flushed_ms = 0
         self.checkpointed = 0  # how much of the active segment its saved index covers
         self._stable: LogPosition | None = None  # where the first open transaction begins, while one is open
-        self._verifying: dict[int, object] = {}  # producers whose transaction the coordinator is being asked about
-        self._verified: dict[int, int] = {}  # the epoch in which a producer may begin a transaction here
+        self._ends: deque[LogPosition] = deque(maxlen=ENDS_REMEMBERED)  # where the high watermark may come to stand
+        self.admission = Admission()
 
     def use_settings(self, settings: PartitionSettings) -> None:
         before, self.settings = self.settings, settings
-        self.commits_on_write = settings.flush is not Flush.COMMIT
+        self.commits_on_write = settings.flush is not Flush.COMMIT and self.in_sync is None
         if before.flush is Flush.OS and settings.flush is not Flush.OS:
             # What was left to the operating system lies before what is promised from now on.
             self._unsynced += [segment for segment in self.retired if segment not in self._unsynced]
@@ -154,6 +174,8 @@ class Partition:
 
     def append(self, batch: memoryview, now_ms: int, may_be_transactional: bool = True) -> Appended:
         """Checks the batch by its header, stamps it in place and stages it; the bytes must stay until the turn ends."""
+        if not self.leads:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         size = len(batch)
         if size < HEADER_SIZE:
             code = ErrorCode.CORRUPT_MESSAGE if size else ErrorCode.INVALID_RECORD
@@ -214,8 +236,12 @@ class Partition:
         store = self.log
         try:
             before = store.active
-            if before is None:
-                self._begin_folder()
+            if self._epoch_begins:
+                if before is None:
+                    self._begin_folder(self.leader_epoch)
+                else:
+                    self._begin_epoch(self.leader_epoch)
+                self._epoch_begins = False
             store.stage(batch, size, base_offset, last_offset, max_timestamp, now_ms)
             if store.active is not before:
                 self._rolled(before)
@@ -229,6 +255,28 @@ class Partition:
             if not turn.scheduled:
                 turn.schedule()
 
+    def stage_copy(
+        self,
+        batch: memoryview,
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        epoch: int,
+        now_ms: int,
+    ) -> None:
+        """A batch as the leader has it, whose epoch may be new to this log. Raises ApiError if it can't be written."""
+        try:
+            if self.log.active is None:
+                self._begin_folder(epoch)
+            else:
+                self._begin_epoch(epoch)
+        except OSError as error:
+            self._write_failed(error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
+        self._epoch_begins = False
+        self._stage(batch, size, base_offset, last_offset, max_timestamp, now_ms)
+
     # ---- transactions
 
     def _check_transaction(self, producer_id: int, epoch: int, transactional: bool) -> None:
@@ -239,7 +287,7 @@ class Partition:
                 raise ApiError(
                     ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open in {self.name}"
                 )
-        elif not producers.is_open(producer_id, epoch) and self._verified.pop(producer_id, -1) != epoch:
+        elif not producers.is_open(producer_id, epoch) and not self.admission.use(producer_id, epoch):
             raise ApiError(ErrorCode.INVALID_TXN_STATE, "the batch is not part of an ongoing transaction")
 
     def check_producer(self, producer_id: int, epoch: int) -> None:
@@ -248,36 +296,27 @@ class Partition:
         if producer_id < 0 or epoch < 0:
             raise ApiError(ErrorCode.INVALID_RECORD, f"there is no producer {producer_id} of epoch {epoch}")
         producers.check(producer_id, epoch, -1, 1)
-        if not producers.is_open(producer_id, epoch) and self._verified.get(producer_id) != epoch:
+        if not producers.is_open(producer_id, epoch) and not self.admission.knows(producer_id, epoch):
             raise ApiError(ErrorCode.INVALID_TXN_STATE, "the records are not part of an ongoing transaction")
 
     def needs_verification(self, producer_id: int, epoch: int) -> bool:
         return not self.log.producers.is_open(producer_id, epoch)
 
-    def begin_verification(self, producer_id: int) -> object:
-        """Before the coordinator is asked; `verified` takes what this returns."""
-        return self._verifying.setdefault(producer_id, object())
-
     def verified(self, producer_id: int, epoch: int, begun: object) -> bool:
         """The coordinator knows of the transaction. False if a marker has ended it meanwhile."""
-        if self._verifying.get(producer_id) is begun:
-            del self._verifying[producer_id]
-            self._verified[producer_id] = epoch
+        self.admission.verified(producer_id, epoch, begun)
         # Another request of the producer may have been faster, and may even have begun it.
-        return self._verified.get(producer_id) == epoch or self.log.producers.is_open(producer_id, epoch)
-
-    def abandon_verification(self, producer_id: int, begun: object) -> None:
-        if self._verifying.get(producer_id) is begun:
-            del self._verifying[producer_id]
+        return self.admission.knows(producer_id, epoch) or self.log.producers.is_open(producer_id, epoch)
 
     def append_marker(self, producer_id: int, epoch: int, marker: Marker, now_ms: int) -> int:
         """Ends what the producer has open here, if anything. The offset that the high watermark must reach."""
         store = self.log
+        if not self.leads:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.error is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} has stopped: {self.error}")
         store.producers.check_marker(producer_id, epoch, marker.coordinator_epoch)
-        self._verifying.pop(producer_id, None)
-        self._verified.pop(producer_id, None)
+        self.admission.end(producer_id)
         if store.active is None:
             return store.next_offset  # nothing was ever written here: there is nothing to end
         batch = memoryview(aborted.build_marker(producer_id, epoch, marker, now_ms))
@@ -310,11 +349,11 @@ class Partition:
                 ErrorCode.INVALID_TIMESTAMP, f"Timestamp {timestamp_ms} of message is out of range for {self.name}"
             )
 
-    def _begin_folder(self) -> None:
+    def _begin_folder(self, epoch: int) -> None:
         """Before anything is staged: what is staged must not stay there if this fails."""
         store = self.log
         try:
-            store.begin_epoch(self.leader_epoch, durable=False)
+            store.begin_epoch(epoch, durable=False)
             topic_id = _SmallFile(store.disk, store.directory / "topic-id")
             store.disk.replace(topic_id.path, self.topic_id.hex().encode(), durable=False)
         except OSError:
@@ -337,13 +376,6 @@ class Partition:
             file.sync()
         self._unsynced = []
 
-    def lead(self, epoch: int) -> None:
-        """From now on batches are of this leader epoch."""
-        if epoch != self.leader_epoch:
-            self.leader_epoch = epoch
-            if self.log.active is not None:
-                self.log.begin_epoch(epoch)
-
     def _write(self) -> None:
         """At the end of the turn: one write for all that was staged."""
         self._dirty = False
@@ -356,20 +388,39 @@ class Partition:
                 store.write_staged()
             except OSError as error:
                 self._write_failed(error)
-        if store.end_offset > self.high_watermark:  # if only by what a roll wrote before something failed
+        if store.end_offset > self.local_end.offset:  # if only by what a roll wrote before something failed
             self.written()
+            if self.followers:
+                for follower in list(self.followers):
+                    follower()
 
     def written(self) -> None:
         flush = self.settings.flush
         if flush is Flush.COMMIT:
             self._commit()
             return
-        before = self.high_watermark
-        self._advance(self.log.end)
+        before = self.local_end.offset
+        self._has(self.log.end)
         if flush is Flush.INTERVAL:
-            self._unsynced_messages += self.high_watermark - before
+            self._unsynced_messages += self.local_end.offset - before
             if self._unsynced_messages >= self.settings.flush_messages:
                 self._flush()
+
+    def _has(self, end: LogPosition) -> None:
+        """This replica has all before the end for sure. Never back: the end of a sync may be behind what writes alone
+        have reached since it began."""
+        if end.offset < self.local_end.offset:
+            return
+        self.local_end = end
+        if not self.leads:
+            self._ends.append(end)
+            if self.stored is not None:
+                self.stored()
+        elif self.in_sync is None:
+            self._advance(end)
+        else:
+            self._ends.append(end)
+            self.advance_in_sync()
 
     def _write_failed(self, error: OSError) -> None:
         """What was staged is not in the log; it may go on when the disk can."""
@@ -378,6 +429,8 @@ class Partition:
         end = self.log.end_offset
         while self.waiters and self.waiters[-1][0] > end:
             self.waiters.pop()[1]()
+        if self.stored is not None:
+            self.stored()
 
     # ---- committing
 
@@ -386,26 +439,36 @@ class Partition:
         assert active is not None
         if active not in self._unsynced:
             self._unsynced.append(active)
-        if self._syncing:
+        if self.syncing:
             self._sync_again = True
             return
-        self._syncing = True
+        self.syncing = True
         segments, self._unsynced = self._unsynced, []
         end = self.log.end
         self._committer.sync(segments, lambda error: self._synced(end, error))
 
     def _synced(self, end: LogPosition, error: OSError | None) -> None:
-        self._syncing = False
+        self.syncing = False
+        quiet, self._quiet = self._quiet, []
+        for wake in quiet:
+            wake()
         if self.error is not None:
             return
         if error is not None:
             self.stop(error)
             return
         self._turn.schedule()
-        self._advance(end)
+        self._has(end)
         if self._sync_again:
             self._sync_again = False
             self._commit()
+
+    def when_quiet(self, wake: Callable[[], None]) -> None:
+        """Calls back when no sync is under way, for the moment."""
+        if self.syncing:
+            self._quiet.append(wake)
+        else:
+            wake()
 
     def flush_if_due(self, now_ms: int) -> None:
         """Under `flush=interval`, called now and then: syncs what was written since the last time."""
@@ -426,8 +489,11 @@ class Partition:
             dropped = self.log.delete_before(offset)
         if self.log.active is not active:
             self.checkpointed = 0
+        if self.local_end.offset == self.log.end_offset:
+            self.local_end = self.log.end
         if self.high_watermark == self.log.end_offset:
             self.committed = self.log.end
+        self._ends.clear()
         self.retired = [segment for segment in self.retired if segment not in dropped]
         return dropped
 
@@ -443,6 +509,7 @@ class Partition:
         under way on the old files must not find those of a topic that takes the name."""
         self.log.relocate(directory)
         self.deleted = True
+        self._epoch_begins = False
         self.error = OSError("the topic was deleted")
         self.failures += 1
         self.log.staged.clear()
@@ -452,10 +519,14 @@ class Partition:
         """Wakes everyone: what they find is that the partition has stopped or is gone."""
         self.committed_bytes += MANY_BYTES
         waiters, self.waiters = self.waiters, deque()
-        for _, wake in waiters:
+        for _, wake, _ in waiters:
             wake()
         for fetcher in list(self.fetchers):
             fetcher()
+        for follower in list(self.followers):
+            follower()
+        if self.stored is not None:
+            self.stored()
 
     def _advance(self, end: LogPosition) -> None:
         """Never back: the end of a sync may be behind what writes alone have committed since it began."""
@@ -482,16 +553,139 @@ class Partition:
         self._turn.answers.append(wake)
         self._turn.schedule()
 
-    def when_committed(self, next_offset: int, wake: Callable[[], None]) -> None:
-        """Calls back at once or later; the caller looks at `error` and the high watermark then."""
-        if next_offset <= self.high_watermark or self.error is not None:
+    def when_committed(self, next_offset: int, wake: Callable[[], None], deadline_ms: int = NEVER_MS) -> None:
+        """Calls back at once or later; the caller looks at the high watermark then, and asks `failure` if it is too
+        low."""
+        if next_offset <= self.high_watermark or self.error is not None or not self.leads:
             wake()
         elif not self.waiters or self.waiters[-1][0] <= next_offset:
-            self.waiters.append((next_offset, wake))
+            self.waiters.append((next_offset, wake, deadline_ms))
         else:  # a repetition of an older batch that is still on its way
-            waiting = [*self.waiters, (next_offset, wake)]
+            waiting = [*self.waiters, (next_offset, wake, deadline_ms)]
             waiting.sort(key=lambda waiter: waiter[0])
             self.waiters = deque(waiting)
+
+    def release_overdue(self, now_ms: int) -> None:
+        """Those who have waited for the other replicas for as long as they wanted to."""
+        overdue = [waiter for waiter in self.waiters if waiter[2] <= now_ms]
+        if overdue:
+            self.waiters = deque(waiter for waiter in self.waiters if waiter[2] > now_ms)
+            for _, wake, _ in overdue:
+                wake()
+
+    def failure(self) -> ApiError:
+        """Why something that was appended is not committed."""
+        if self.deleted:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
+        if not self.leads:
+            return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.error is None and self.in_sync is not None and self.high_watermark < self.local_end.offset:
+            if not self.in_sync.enough:
+                return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{self.name} was not replicated in time")
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} could not be written")
+
+    # ---- leading and following
+
+    def lead(self, epoch: int, in_sync: InSyncReplicas | None) -> None:
+        """From now on batches are of this leader epoch, and committed when the in-sync replicas have them."""
+        self._settle()
+        self.leader_epoch = epoch
+        self.leads = True
+        self.in_sync = in_sync
+        self.stored = None
+        self.commits_on_write = self.settings.flush is not Flush.COMMIT and in_sync is None
+        self._epoch_begins = True
+        if in_sync is None:
+            self._advance(self.local_end)
+        else:
+            self.advance_in_sync()
+
+    def share(self, in_sync: InSyncReplicas) -> None:
+        """The partition is to have more replicas than this one, which goes on leading it."""
+        self.in_sync = in_sync
+        self.commits_on_write = False
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """Synced with the first batch of the epoch: until then nothing depends on it."""
+        store = self.log
+        if epoch > store.epochs.latest:
+            store.begin_epoch(epoch, durable=False)
+            self._unsynced.append(_SmallFile(store.disk, store.directory / leader_epochs.FILE_NAME))
+
+    def follow(self, epoch: int) -> None:
+        """Another broker leads, or nobody: whoever waits here learns it, and nothing is accepted from clients."""
+        self._settle()
+        self.leader_epoch = epoch
+        self.leads = False
+        self.in_sync = None
+        self.commits_on_write = False
+        self.failures += 1
+        self.admission.clear()
+        self.release_waiters()
+
+    def _settle(self) -> None:
+        """What was staged for the role that ends is written."""
+        if self._dirty:
+            self._turn.settle()
+
+    def fetched(self, replica: int, offset: int, now_ms: int) -> bool:
+        """A follower asks for the offset, so it has all before it. False if it is none of this partition."""
+        in_sync = self.in_sync
+        if in_sync is None or not in_sync.fetched(replica, offset, self.log.end_offset, now_ms):
+            return False
+        if offset > self.high_watermark:
+            self.advance_in_sync()
+        return True
+
+    @property
+    def enough_in_sync(self) -> bool:
+        """Whether acks=all can be promised."""
+        return self.in_sync is None or self.in_sync.enough
+
+    def advance_in_sync(self) -> None:
+        """The high watermark goes as far as the in-sync replicas have come."""
+        if self.in_sync is not None and self.error is None:
+            offset = self.in_sync.committed(self.local_end.offset)
+            if offset > self.high_watermark:
+                self._turn.schedule()
+                self._advance(self._position(offset))
+
+    def leader_committed(self, offset: int) -> None:
+        """What the leader says of the high watermark, as far as this follower has come."""
+        offset = min(offset, self.local_end.offset)
+        if not self.leads and offset > self.high_watermark:
+            self._advance(self._position(offset))
+
+    def _position(self, offset: int) -> LogPosition:
+        if offset == self.log.end_offset:
+            return self.log.end
+        ends = self._ends
+        while ends and ends[0].offset < offset:
+            ends.popleft()
+        return ends[0] if ends and ends[0].offset == offset else self.log.position_of(offset)
+
+    def was_cut(self) -> None:
+        """The log was truncated, to its start perhaps: what is remembered of its end holds no more."""
+        store = self.log
+        self._epoch_begins = True
+        held = store.segments
+        if self.local_end.offset >= store.end_offset or not held:
+            self.local_end = store.end
+        elif self.local_end.segment not in held:
+            self.local_end = store.position_of(self.local_end.offset)
+        self._ends.clear()
+        self._stable = None
+        self.retired = [segment for segment in self.retired if segment in held]
+        self._unsynced = [file for file in self._unsynced if not isinstance(file, Segment) or file in held]
+        self.checkpointed = 0
+        if self.high_watermark > store.end_offset or self.high_watermark < store.start_offset:
+            if self.high_watermark > store.end_offset:
+                log.error("committed records were truncated", extra={"partition": self.name, "end": store.end_offset})
+            self.high_watermark = store.end_offset
+        self.committed = store.position_of(self.high_watermark)
+        if self.local_end.offset < store.end_offset:
+            self.written()
 
 
 def _stamp_append_time(batch: memoryview, attributes: int, now_ms: int) -> None:

@@ -11,15 +11,18 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.model import ClusterImage, TopicState
+from penstock.cluster.elections import commits, insync_needed
+from penstock.cluster.model import ClusterImage, PartitionState, TopicState
 from penstock.cluster.settings import BrokerSettings, effective_topic_settings
 from penstock.protocol.compression import Compression
-from penstock.replication.commit import Committer
+from penstock.replication.commit import Commits
+from penstock.replication.high_watermarks import HighWatermarks
+from penstock.replication.in_sync import InSyncReplicas
 from penstock.replication.partition import Flush, Partition, PartitionSettings
 from penstock.storage import recovery, summary
 from penstock.storage.disk import Disk
@@ -45,8 +48,12 @@ class Partitions:
         image: ClusterImage,
         settings: BrokerSettings,
         turn: Turn,
-        committer: Committer,
+        committer: Commits,
+        node_id: int,
+        folders_at_once: int = FOLDERS_AT_ONCE,
     ) -> None:
+        self._folders_at_once = folders_at_once
+        self.node_id = node_id
         self.disk = disk
         self.data_dir = data_dir
         self._image = image
@@ -56,19 +63,25 @@ class Partitions:
         self._open: dict[tuple[str, int], Partition] = {}
         self._summaries: dict[str, summary.LogSummary] = {}
         self._recovered: dict[str, Log] = {}
+        self._high_watermarks = HighWatermarks(disk, data_dir)
+        self.damaged: set[tuple[str, int]] = set()  # recovery has cut off more than a torn end
 
     # ---- opening
 
-    def load(self) -> None:
-        """Before the broker listens: finds out what the last stop left."""
+    def load(self, deleted: Collection[str] = ()) -> bool:
+        """Before the broker listens: finds out what the last stop left. `deleted` are ids of topics of which whatever
+        is found goes. False if the stop was not clean."""
+        if deleted:
+            self._doom(deleted)
         self._remove_deleted()
+        self._high_watermarks.load()
         found = summary.load(self.disk, self.data_dir)
         if found is not None:
             self._summaries = found
-            return
+            return True
         began = time.monotonic()
         folders = [(topic, index) for topic in self._image.topics.values() for index in range(len(topic.partitions))]
-        with ThreadPoolExecutor(FOLDERS_AT_ONCE) as threads:
+        with ThreadPoolExecutor(self._folders_at_once) as threads:
             results = [result for result in threads.map(self._recover, folders) if result is not None]
         if results:
             facts = {
@@ -77,6 +90,13 @@ class Partitions:
             }  # fmt: skip
             log.info("recovered", extra=facts)
         self._set_strays_aside()
+        return False
+
+    def _doom(self, deleted: Collection[str]) -> None:
+        for name in self.disk.names(self.data_dir):
+            held = self._topic_id(name)
+            if held is not None and held in deleted:
+                self.disk.rename(self.data_dir / name, self.data_dir / f"{held}-{name.rpartition('-')[2]}{DELETED}")
 
     def _recover(self, folder: tuple[TopicState, int]) -> recovery.Recovery | None:
         """In a thread."""
@@ -85,11 +105,12 @@ class Partitions:
         if self._topic_id(name) != topic.topic_id.hex():
             return None
         directory = self.data_dir / name
-        result = recovery.recover(self.disk, directory, self._log_settings(topic), time.time_ns() // 1_000_000)
+        result = recovery.recover(self.disk, directory, self._log_settings(topic), self._turn.wall_ms())
         self._recovered[name] = result.log
         if result.damaged or result.bytes_cut:
             facts = {"partition": name, "end": result.log.end_offset, "cut": result.bytes_cut}
             if result.damaged:
+                self.damaged.add((topic.name, index))
                 log.error("damaged: sound batches stood behind the cut, and are kept beside the log", extra=facts)
             else:
                 log.warning("cut: the end of the log was torn", extra=facts)
@@ -131,6 +152,9 @@ class Partitions:
         topic = self._image.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
+        state = topic.partitions[index]
+        if self.node_id not in state.replicas:
+            return None
         folder = folder_name(name, index)
         directory = self.data_dir / folder
         settings = self._log_settings(topic)
@@ -142,12 +166,41 @@ class Partitions:
             store = summary.open_log(self.disk, directory, settings, known)
         else:
             store = Log(self.disk, directory, settings, [], 0, 0)
+        committed = None if len(state.replicas) == 1 else self._high_watermarks.of(topic.topic_id, index)
         partition = Partition(
             name, topic.topic_id, index, store, self._partition_settings(topic),
-            topic.partitions[index].leader_epoch, self._turn, self._committer, topic.internal,
+            state.leader_epoch, self._turn, self._committer, topic.internal, committed,
         )  # fmt: skip
         self._open[(name, index)] = partition
+        self._take_role(partition, state, opened=True)
         return partition
+
+    def _take_role(self, partition: Partition, state: PartitionState, *, opened: bool = False) -> None:
+        """As the leader of an epoch, or not."""
+        may_commit = commits(state, partition.settings.min_insync_replicas)
+        min_insync = insync_needed(state, partition.settings.min_insync_replicas)
+        now_ms = self._turn.wall_ms()
+        if state.leader != self.node_id:
+            if partition.leads or partition.leader_epoch != state.leader_epoch:
+                partition.follow(state.leader_epoch)
+                facts = {"partition": partition.name, "leader": state.leader, "epoch": state.leader_epoch}
+                log.debug("follows", extra=facts)
+        elif opened or not partition.leads or partition.leader_epoch != state.leader_epoch:
+            in_sync = None
+            if len(state.replicas) > 1:
+                end = partition.log.next_offset
+                in_sync = InSyncReplicas(self.node_id, state.replicas, state.isr, min_insync, may_commit, end, now_ms)
+            partition.lead(state.leader_epoch, in_sync)
+            if in_sync is not None:
+                log.debug("leads", extra={"partition": partition.name, "epoch": state.leader_epoch, "isr": state.isr})
+        elif partition.in_sync is None and len(state.replicas) > 1:
+            end = partition.log.next_offset
+            partition.share(
+                InSyncReplicas(self.node_id, state.replicas, state.isr, min_insync, may_commit, end, now_ms)
+            )
+        elif partition.in_sync is not None:
+            partition.in_sync.update(state.replicas, state.isr, min_insync, may_commit, now_ms)
+            partition.advance_in_sync()
 
     def opened(self) -> Iterator[Partition]:
         return iter(list(self._open.values()))
@@ -157,10 +210,10 @@ class Partitions:
         for name, topic in list(self._image.topics.items()):
             if compacted and "compact" not in self._effective(topic)["cleanup.policy"]:
                 continue
-            index = 0
-            while (partition := self.get(name, index)) is not None:
-                yield partition
-                index += 1
+            for index in range(len(topic.partitions)):
+                partition = self.get(name, index)
+                if partition is not None:
+                    yield partition
 
     # ---- settings
 
@@ -215,7 +268,7 @@ class Partitions:
         for topic in self._image.topics.values():
             self.topic_changed(topic, topic)
 
-    # ---- what the controller tells
+    # ---- what the catalog tells
 
     def topic_created(self, topic: TopicState) -> None:
         """Nothing to do: a partition is opened when it is first asked for."""
@@ -223,14 +276,19 @@ class Partitions:
     def topic_changed(self, before: TopicState, after: TopicState) -> None:
         for index, state in enumerate(after.partitions):
             partition = self._open.get((after.name, index))
-            if partition is not None:
+            if partition is not None and self.node_id in state.replicas:
                 partition.use_settings(self._partition_settings(after))
                 partition.log.settings = self._log_settings(after)
-                partition.lead(state.leader_epoch)
+                self._take_role(partition, state)
+        here = [index for index, state in enumerate(before.partitions) if self.node_id in state.replicas]
+        self._delete(after, [index for index in here if self.node_id not in after.partitions[index].replicas])
 
     def topic_deleted(self, topic: TopicState) -> None:
+        self._delete(topic, range(len(topic.partitions)))
+
+    def _delete(self, topic: TopicState, indexes: Iterable[int]) -> None:
         doomed = []
-        for index in range(len(topic.partitions)):
+        for index in indexes:
             name = folder_name(topic.name, index)
             partition = self._open.pop((topic.name, index), None)
             self._recovered.pop(name, None)
@@ -258,7 +316,9 @@ class Partitions:
     def sizes(self) -> dict[tuple[str, int], int]:
         sizes = {}
         for topic in self._image.topics.values():
-            for index in range(len(topic.partitions)):
+            for index, state in enumerate(topic.partitions):
+                if self.node_id not in state.replicas:
+                    continue
                 partition = self._open.get((topic.name, index))
                 name = folder_name(topic.name, index)
                 known = self._summaries.get(name) or self._recovered.get(name)
@@ -267,12 +327,27 @@ class Partitions:
 
     # ---- the end
 
+    def high_watermarks_to_save(self) -> Callable[[], None] | None:
+        """Now and then, in a thread, and at a stop: without them a leader would not know what it may show until others
+        have come."""
+        offsets = {
+            (partition.topic_id, partition.index): partition.high_watermark
+            for partition in self._open.values()
+            if not partition.leads or partition.in_sync is not None
+        }
+        return self._high_watermarks.changed(offsets)
+
     def close(self) -> None:
         """Everything on the device, and the summary that lets the next start trust it."""
+        try:
+            if save := self.high_watermarks_to_save():
+                save()
+        except OSError as error:
+            log.error("high watermarks not saved: %s", error)
         logs = {folder_name(*key): partition.log for key, partition in self._open.items() if partition.error is None}
         failed = [partition.name for partition in self._open.values() if partition.error is not None]
         try:
-            with ThreadPoolExecutor(FOLDERS_AT_ONCE) as threads:
+            with ThreadPoolExecutor(self._folders_at_once) as threads:
                 list(threads.map(Partition.sync_rest, (p for p in self._open.values() if p.error is None)))
                 list(threads.map(summary.close_cleanly, logs.values()))
             failed += [name for name, store in logs.items() if any(s.is_elsewhere for s in store.segments)]

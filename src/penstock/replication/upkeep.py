@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from penstock.cluster.settings import BrokerSettings
 from penstock.replication.partition import Flush, Partition
 from penstock.replication.partitions import Partitions
-from penstock.storage import retention
+from penstock.storage import retention, truncation
 from penstock.storage.log import Log, seal
 from penstock.storage.segment import CorruptSegment, Segment
 from penstock.storage.worker import Worker, WorkerFailed
@@ -59,6 +59,7 @@ class Upkeep:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
         self._tasks: list[asyncio.Task[None]] = []
         self._segments = asyncio.Lock()  # held while sealed segments are replaced or removed
+        self._advancing: set[Partition] = set()
         self._doomed: list[tuple[Log, list[Segment]]] = []  # dropped, but their files are still there for readers
 
     def start(self) -> None:
@@ -96,7 +97,8 @@ class Upkeep:
             if partition.settings.flush is Flush.INTERVAL:
                 partition.flush_if_due(now_ms)
             if partition.retired and partition.error is None:
-                await self._seal(partition)
+                async with self._segments:
+                    await self._seal(partition)
 
     async def _seal(self, partition: Partition) -> None:
         """Only what is committed: an error of the device is reported once, and the commit must be the one to see it."""
@@ -154,6 +156,39 @@ class Upkeep:
         if offset > partition.log.start_offset:
             log.info("retention", extra={"partition": partition.name, "start": offset})
             await self._delete_before(partition, offset)
+
+    async def cut(self, partition: Partition, offset: int, epoch: int, *, restart: bool = False) -> None:
+        """A follower takes back what its leader does not have, if it still follows in that epoch. On the loop: no role
+        may begin on a log that is half cut."""
+        async with self._segments:
+            while partition.syncing:
+                quiet = asyncio.Event()
+                partition.when_quiet(quiet.set)
+                await quiet.wait()
+            if partition.leads or partition.deleted or partition.leader_epoch != epoch or partition.log.staged:
+                return
+            if restart:
+                truncation.restart_at(partition.log, offset)
+            else:
+                truncation.truncate_to(partition.log, offset)
+            partition.was_cut()
+
+    def advance_start_soon(self, partition: Partition, offset: int) -> None:
+        """As the leader has done."""
+        if partition not in self._advancing:
+            self._advancing.add(partition)
+            task = asyncio.ensure_future(self.advance_start(partition, offset))
+            task.add_done_callback(lambda done: self._advanced(partition, done))
+
+    def _advanced(self, partition: Partition, done: asyncio.Future[None]) -> None:
+        self._advancing.discard(partition)
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.warning("the start was not advanced: %s", error, extra={"partition": partition.name})
+
+    async def save_high_watermarks(self) -> None:
+        save = self._partitions.high_watermarks_to_save()
+        if save is not None:
+            await self._in_thread(save)
 
     async def advance_start(self, partition: Partition, offset: int) -> None:
         """On request: returns when the new beginning is on the device."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from penstock.cluster.model import BrokerState, ClusterImage, Endpoint, PartitionState
+from penstock.cluster.model import NO_LEADER, BrokerState, ClusterImage, Endpoint, PartitionState
 from penstock.protocol.errors import ErrorCode
-
-NO_LEADER = -1
 
 
 class Node(NamedTuple):
@@ -27,6 +25,11 @@ def nodes_on(image: ClusterImage, listener: str) -> Iterator[Node]:
     for broker in image.brokers.values():
         if endpoint := endpoint_of(broker, listener):
             yield Node(broker.node_id, endpoint.host, endpoint.port, broker.rack)
+
+
+def controller_on(image: ClusterImage, reachable: Collection[int]) -> int:
+    """The controller, if it is known and the client can reach it."""
+    return image.controller_id if image.controller_id in reachable else NO_LEADER
 
 
 class Leadership(NamedTuple):

@@ -51,4 +51,4 @@ async def _alter_group(context: Context, name: str, changes: Changes, replace: b
     if len(name) > GROUP_NAME_MAX:
         message = f"A group with settings of its own has a name of {GROUP_NAME_MAX} characters at most."
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
-    await context.controller.alter_group_config(name, changes, replace=replace, validate_only=validate_only)
+    await context.administration.alter_group_config(name, changes, replace=replace, validate_only=validate_only)

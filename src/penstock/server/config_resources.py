@@ -57,15 +57,15 @@ def own_broker_id(context: Context, name: str) -> int:
 
 
 async def alter(context: Context, resource: Resource, changes: Changes, *, replace: bool, validate_only: bool) -> None:
-    name, controller = resource.resource_name, context.controller
+    name, administration = resource.resource_name, context.administration
     if resource.resource_type == ResourceType.TOPIC:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         check_topic_name(name)
-        await controller.alter_topic_config(name, changes, replace=replace, validate_only=validate_only)
+        await administration.alter_topic_config(name, changes, replace=replace, validate_only=validate_only)
     elif resource.resource_type == ResourceType.BROKER:
         node_id = own_broker_id(context, name) if name else None
-        await controller.alter_broker_config(node_id, changes, replace=replace, validate_only=validate_only)
+        await administration.alter_broker_config(node_id, changes, replace=replace, validate_only=validate_only)
     elif resource.resource_type in set(ResourceType):
         kind = ResourceType(resource.resource_type).name
         raise ApiError(ErrorCode.INVALID_REQUEST, f"This broker does not support configs of type {kind}.")

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.protocol.schema import Message
 
 if TYPE_CHECKING:
-    from penstock.cluster.controller import Controller
+    from penstock.cluster.administration import Administration
     from penstock.cluster.model import ClusterImage
     from penstock.cluster.settings import BrokerSettings
     from penstock.coordinator.runtime import Runtime
     from penstock.replication.partitions import Partitions
+    from penstock.replication.replicas import Replicas
     from penstock.replication.upkeep import Upkeep
     from penstock.server.fetch_sessions import FetchSessions
+    from penstock.server.replica_fetch import ReplicaSession
     from penstock.storage.worker import Worker
     from penstock.transactions.markers import Markers
+    from penstock.transport.peers import Peers
 
 R = TypeVar("R", bound=Message)
 
@@ -39,7 +42,7 @@ class Context:
     node_id: int
     image: ClusterImage
     settings: BrokerSettings
-    controller: Controller
+    administration: Administration
     partitions: Partitions
     groups: Runtime
     transactions: Runtime
@@ -48,6 +51,9 @@ class Context:
     worker: Worker
     fetch_sessions: FetchSessions
     now_ms: Callable[[], int]
+    replicas: Replicas
+    peers: Peers
+    replica_sessions: dict[int, ReplicaSession] = field(default_factory=dict)  # by the follower's number
 
 
 Reply = Message | Awaitable[Message]

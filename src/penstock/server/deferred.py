@@ -12,14 +12,16 @@ M = TypeVar("M", bound=Message)
 
 
 class Deferred(Generic[M]):
-    """Resolved once. `cancel` is called if the client goes away first."""
+    """Resolved once. `cancel` is called if the client goes away first, `hurry` if it sends another request: it is
+    resolved then, with what there is."""
 
-    __slots__ = ("_message", "_then", "cancel")
+    __slots__ = ("_message", "_then", "cancel", "hurry")
 
     def __init__(self) -> None:
         self._message: M | None = None
         self._then: Callable[[M], None] | None = None
         self.cancel: Callable[[], None] | None = None
+        self.hurry: Callable[[], None] | None = None
 
     def resolve(self, message: M) -> None:
         self._message = message

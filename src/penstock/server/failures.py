@@ -15,6 +15,7 @@ from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages import (
     add_partitions_to_txn,
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     consumer_group_describe,
     create_partitions,
@@ -28,6 +29,7 @@ from penstock.protocol.messages import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    elect_leaders,
     fetch,
     find_coordinator,
     incremental_alter_configs,
@@ -138,6 +140,15 @@ ECHOES: dict[type[Message], tuple[Echo, ...]] = {
     describe_producers.DescribeProducersRequest: (
         Echo("topics", "topics", describe_producers.TopicResponse, _same("name"), inner=Echo(
             "partition_indexes", "partitions", describe_producers.PartitionResponse, {"partition_index": ITSELF})),
+    ),
+    elect_leaders.ElectLeadersRequest: (
+        Echo("topic_partitions", "replica_election_results", elect_leaders.ReplicaElectionResult, _same("topic"),
+             inner=Echo("partitions", "partition_result", elect_leaders.PartitionResult, {"partition_id": ITSELF})),
+    ),
+    alter_partition_reassignments.AlterPartitionReassignmentsRequest: (
+        Echo("topics", "responses", alter_partition_reassignments.ReassignableTopicResponse, _same("name"), inner=Echo(
+            "partitions", "partitions", alter_partition_reassignments.ReassignablePartitionResponse,
+            _same("partition_index"))),
     ),
     add_partitions_to_txn.AddPartitionsToTxnRequest: (
         Echo("v3_and_below_topics", "results_by_topic_v3_and_below",

@@ -108,6 +108,8 @@ class FetchMemo:
         store, epoch, offset = partition.log, asked[1], asked[2]
         if (epoch >= 0 and epoch != partition.leader_epoch) or offset < store.start_offset or partition.error:
             return False
+        if not partition.leads:
+            return False
         if self._flexible and asked[3] >= 0:
             return False
         try:
@@ -157,7 +159,7 @@ class FetchLane:
         if version < FIRST_VERSION or len(request.topics) != 1 or request.session_id or request.session_epoch != -1:
             return
         topic = request.topics[0]
-        if len(topic.partitions) != 1 or request.forgotten_topics_data:
+        if len(topic.partitions) != 1 or request.forgotten_topics_data or request.rack_id:
             return
         name = topic.topic
         if version >= 13:

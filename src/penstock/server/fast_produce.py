@@ -24,7 +24,7 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.replication.partition import Partition
 from penstock.server.context import Context
-from penstock.server.handlers.produce import ACKS_ALL, fail, storage_error
+from penstock.server.handlers.produce import ACKS_ALL, fail
 from penstock.transport.connection import UNSENT_MAX, Connection
 from penstock.transport.turn import Turn
 
@@ -70,10 +70,10 @@ class Route:
 class ProduceMemo:
     __slots__ = (
         "_acks", "_context", "_flexible", "_generation", "_image", "_lane", "_prefix", "_read", "_records_at",
-        "_routes", "_topic", "_turn", "_version",
+        "_routes", "_timeout_ms", "_topic", "_turn", "_version",
     )  # fmt: skip
 
-    def __init__(self, lane: ProduceLane, version: int, prefix: bytes, topic: str, acks: int) -> None:
+    def __init__(self, lane: ProduceLane, version: int, prefix: bytes, topic: str, acks: int, timeout_ms: int) -> None:
         self._lane = lane
         self._turn = lane.turn
         self._context = lane.context
@@ -86,6 +86,7 @@ class ProduceMemo:
         self._records_at = 4 + head.size
         self._topic = topic
         self._acks = acks
+        self._timeout_ms = timeout_ms
         self._routes: dict[int, Route] = {}
         self._generation = self._image.generation
 
@@ -124,6 +125,8 @@ class ProduceMemo:
             if end != stop:
                 return False
         partition, turn = route.partition, self._turn
+        if not partition.leads or (partition.in_sync is not None and not partition.in_sync.enough):
+            return False
         in_order = slots or (self._acks == ACKS_ALL and not partition.commits_on_write)
         if in_order and connection.promised == turn.count:
             turn.settle()
@@ -147,7 +150,7 @@ class ProduceMemo:
         partition = self._context.partitions.get(self._topic, index)
         if partition is None or partition.internal:
             return None
-        if partition.settings.needs_worker or partition.settings.min_insync_replicas > 1:
+        if partition.settings.needs_worker or not partition.enough_in_sync:
             return None
         route = self._routes[index] = Route(partition, self._version)
         return route
@@ -170,11 +173,11 @@ class ProduceMemo:
                     route.tail,
                 )  # fmt: skip
             else:
-                answer = route.failure(correlation_id, storage_error(partition))
+                answer = route.failure(correlation_id, partition.failure())
             connection.answer(slot, [answer])
 
         if self._acks == ACKS_ALL:
-            partition.when_committed(next_offset, acknowledge)
+            partition.when_committed(next_offset, acknowledge, self._turn.now_ms + self._timeout_ms)
         else:
             partition.when_written(acknowledge)
 
@@ -201,7 +204,7 @@ class ProduceLane:
                     route.pack(route.size, correlation_id, route.head, base_offset, append_time_ms, start, route.tail)
                 )
             else:
-                connection.send(route.failure(correlation_id, storage_error(partition)))
+                connection.send(route.failure(correlation_id, partition.failure()))
 
     def remember(
         self, connection: Connection, request: ProduceRequest, version: int, frame: memoryview, body_at: int
@@ -212,7 +215,9 @@ class ProduceLane:
             return
         prefix = bytes(frame[HEADER_BEFORE_CLIENT : body_at + common])
         if connection.candidate == (version, prefix):
-            connection.memo = ProduceMemo(self, version, prefix, self._topic_name(request, version), request.acks)
+            connection.memo = ProduceMemo(
+                self, version, prefix, self._topic_name(request, version), request.acks, request.timeout_ms
+            )
         else:
             connection.candidate = (version, prefix)
 

@@ -33,6 +33,11 @@ def place(context: Context, runtime: Runtime, key: str) -> int:
     return java_hash(key) % len(topic.partitions)
 
 
+def coordinator_of(context: Context, runtime: Runtime, key: str) -> int:
+    """The broker that leads the partition of a group or a transactional id; NO_LEADER if none does."""
+    return context.image.topics[runtime.topic].partitions[place(context, runtime, key)].leader
+
+
 def partition_of(context: Context, group_id: str) -> int:
     return place(context, context.groups, group_id)
 

@@ -1,4 +1,4 @@
-"""Producer ids, one at a time, from blocks that the controller has made durable.
+"""Producer ids, one at a time, from blocks that the administration has made durable.
 
 The next block is asked for while a tenth of the current one is left, so that a producer that starts rarely waits for
 a disk. Ids left over when the process ends are never used: there are enough.
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from weakref import WeakKeyDictionary, ref
 
-from penstock.cluster.controller import PRODUCER_ID_BLOCK_SIZE, Controller
+from penstock.cluster.administration import PRODUCER_ID_BLOCK_SIZE, Administration
 
 PREFETCH_BELOW = PRODUCER_ID_BLOCK_SIZE // 10
 
@@ -54,23 +54,23 @@ class ProducerIds:
             await asyncio.wait([self._fetch])
 
 
-_of_controller: WeakKeyDictionary[Controller, ProducerIds] = WeakKeyDictionary()
+_allocators: WeakKeyDictionary[Administration, ProducerIds] = WeakKeyDictionary()
 
 
-def producer_ids(controller: Controller) -> ProducerIds:
-    """The one allocator that draws on this controller: two would be correct, but would waste blocks."""
-    known = _of_controller.get(controller)
+def producer_ids(administration: Administration) -> ProducerIds:
+    """The one allocator that draws on this administration: two would be correct, but would waste blocks."""
+    known = _allocators.get(administration)
     if known is None:
-        known = _of_controller[controller] = ProducerIds(_blocks_of(ref(controller)))
+        known = _allocators[administration] = ProducerIds(_blocks_of(ref(administration)))
     return known
 
 
-def _blocks_of(controller: ref[Controller]) -> Callable[[], Awaitable[range]]:
-    """Does not keep the controller alive, which would keep its allocator alive."""
+def _blocks_of(administration: ref[Administration]) -> Callable[[], Awaitable[range]]:
+    """Does not keep the administration alive, which would keep its allocator alive."""
 
     def next_block() -> Awaitable[range]:
-        alive = controller()
-        assert alive is not None, "an allocator has outlived its controller"
+        alive = administration()
+        assert alive is not None, "an allocator has outlived its source"
         return alive.next_producer_id_block()
 
     return next_block

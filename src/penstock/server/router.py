@@ -44,6 +44,8 @@ class Router:
 
     def dispatch(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
         slots = connection.slots
+        if slots and slots[-1].hurry is not None:
+            slots[-1].hurry()
         if (slots and (not slots[-1].shared or connection.congested)) or connection.unsent > UNSENT_MAX:
             return False
         if connection.served == self._turn.count and self._turn.is_long:
@@ -108,7 +110,7 @@ class Router:
             return
         slot = connection.slot(shared=header.api_key == PRODUCE and isinstance(reply, Deferred))
         if isinstance(reply, Deferred):
-            slot.cancel = reply.cancel
+            slot.cancel, slot.hurry = reply.cancel, reply.hurry
             reply.then(lambda message: self._deliver(connection, slot, header, request, message))
             return
         task = asyncio.ensure_future(self._finish(connection, slot, header, request, reply))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,8 +12,9 @@ from penstock.coordinator.machine import ProducerStamp, Ticket
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.replication.partition import Partition
 from penstock.server.context import Context
-from penstock.server.group_calls import place
+from penstock.server.group_calls import coordinator_of, place
 from penstock.server.producer_ids import producer_ids
+from penstock.server.remote_transactions import Question, remote_transactions
 from penstock.transactions.commands import NEEDS_ID, AddPartitions
 from penstock.transactions.transaction import TopicPartition
 
@@ -20,7 +22,13 @@ log = logging.getLogger(__name__)
 
 CLASSIC, BUMPING = 1, 2  # versions of transactions
 
-_COORDINATOR_AWAY = (
+# A coordinator elsewhere does not wait for the markers of the transaction before: it is asked again for so long.
+MARKERS_S_MAX = 1.0
+MARKERS_S_FIRST = 0.005
+MARKERS_S_REST = 0.05
+_MARKERS_ON_THEIR_WAY = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS}
+
+COORDINATOR_AWAY = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
@@ -28,9 +36,18 @@ _COORDINATOR_AWAY = (
 
 
 async def ask(context: Context, transactional_id: str, make: Callable[[Ticket], Any]) -> Any:
-    """Raises what the machine refused it with."""
-    await context.controller.ensure_topic(TRANSACTIONS_TOPIC)
+    """Raises what the machine refused it with, or that it is not here."""
+    await ensure_coordinator(context, TRANSACTIONS_TOPIC)
     return await context.transactions.ask(place(context, context.transactions, transactional_id), make)
+
+
+async def ensure_coordinator(context: Context, topic: str) -> None:
+    """That the topic exists which its partitions are named after. Until it does, clients are to come again."""
+    try:
+        await context.administration.ensure_topic(topic)
+    except ApiError as error:
+        log.warning("no coordinator: %s", error, extra={"topic": topic})
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 
 
 async def ask_with_id(context: Context, transactional_id: str, make: Callable[[Ticket, int | None], Any]) -> Any:
@@ -44,7 +61,7 @@ async def ask_with_id(context: Context, transactional_id: str, make: Callable[[T
 
 async def new_producer_id(context: Context) -> int:
     try:
-        return await producer_ids(context.controller).next()
+        return await producer_ids(context.administration).next()
     except ApiError as error:
         # The code on which every client tries again: the producer has lost nothing yet.
         log.warning("no producer id: %s", error)
@@ -71,34 +88,60 @@ async def admit(
     whether they were added (KIP-890). The partitions where it may not begin, with the reason."""
     if not adds and not context.settings.get("transaction.partition.verification.enable"):
         for each in partitions:
-            each.verified(producer.producer_id, producer.producer_epoch, each.begin_verification(producer.producer_id))
+            each.verified(producer.producer_id, producer.producer_epoch, each.admission.begin(producer.producer_id))
         return {}
-    begun = [(each, each.begin_verification(producer.producer_id)) for each in partitions]
+    loop = asyncio.get_running_loop()
+    deadline, rest_s = loop.time() + MARKERS_S_MAX, MARKERS_S_FIRST
+    refused = await _admit(context, transactional_id, producer, list(partitions), adds=adds)
+    while set(refused.values()) & _MARKERS_ON_THEIR_WAY and loop.time() + rest_s < deadline:
+        if coordinator_of(context, context.transactions, transactional_id) == context.node_id:
+            break  # it has waited for them
+        await asyncio.sleep(rest_s)
+        rest_s = min(2 * rest_s, MARKERS_S_REST)
+        refused = await _admit(context, transactional_id, producer, list(refused), adds=adds)
+    return {(each.topic, each.index): _told(code, adds, abortable) for each, code in refused.items()}
+
+
+async def _admit(
+    context: Context, transactional_id: str, producer: ProducerStamp, partitions: list[Partition], *, adds: bool
+) -> dict[Partition, ErrorCode]:
+    begun = [(each, each.admission.begin(producer.producer_id)) for each in partitions]
     names = frozenset((each.topic, each.index) for each, _ in begun)
-    version = BUMPING if adds else CLASSIC
     codes: dict[TopicPartition, ErrorCode]
     try:
-        codes = await ask(
-            context,
-            transactional_id,
-            lambda ticket: AddPartitions(ticket, transactional_id, *producer, names, version, verify_only=not adds),
-        )
+        codes = await _coordinator_says(context, Question(transactional_id, producer, names, verify_only=not adds))
     except ApiError as error:
-        codes = dict.fromkeys(names, error.code)
+        codes = dict.fromkeys(names, ErrorCode(error.code))
     except BaseException:
         for partition, guard in begun:
-            partition.abandon_verification(producer.producer_id, guard)
+            partition.admission.abandon(producer.producer_id, guard)
         raise
     refused = {}
     for partition, guard in begun:
-        name = (partition.topic, partition.index)
-        code = _told(codes[name], adds, abortable)
+        code = codes[partition.topic, partition.index]
         if code:
-            partition.abandon_verification(producer.producer_id, guard)
-            refused[name] = code
+            partition.admission.abandon(producer.producer_id, guard)
+            refused[partition] = code
         elif not partition.verified(*producer, guard):
-            refused[name] = ErrorCode.NOT_ENOUGH_REPLICAS  # ended meanwhile: what it is told next time is the truth
+            refused[partition] = ErrorCode.NOT_ENOUGH_REPLICAS  # ended meanwhile: what is said next time is the truth
     return refused
+
+
+async def _coordinator_says(context: Context, question: Question) -> dict[TopicPartition, ErrorCode]:
+    transactional_id, producer, partitions, verify_only = question
+    await ensure_coordinator(context, TRANSACTIONS_TOPIC)
+    coordinator = coordinator_of(context, context.transactions, transactional_id)
+    if coordinator != context.node_id:
+        if coordinator not in context.image.brokers:
+            return question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return await remote_transactions(context.peers).ask(coordinator, question)
+    version = CLASSIC if verify_only else BUMPING
+    codes: dict[TopicPartition, ErrorCode] = await ask(
+        context,
+        transactional_id,
+        lambda ticket: AddPartitions(ticket, transactional_id, *producer, partitions, version, verify_only),
+    )
+    return codes
 
 
 def _told(code: ErrorCode, adds: bool, abortable: bool) -> ErrorCode:
@@ -107,6 +150,6 @@ def _told(code: ErrorCode, adds: bool, abortable: bool) -> ErrorCode:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code == ErrorCode.TRANSACTION_ABORTABLE and not abortable:
         return ErrorCode.INVALID_TXN_STATE
-    if code in _COORDINATOR_AWAY or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+    if code in COORDINATOR_AWAY or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
         return ErrorCode.NOT_ENOUGH_REPLICAS  # whatever it is, the client shall send the batch again
     return code

@@ -8,5 +8,7 @@ Never: sockets, files. The machine does no I/O at all; the marker writer appends
     initializing, adding, ending, describing    the rules
     records              the log's format
     turn, machine        how it is driven
-    markers              the effect of a decision, carried out
+    markers              how a marker gets into a partition here
+    marker_requests      and into those that other brokers lead
+    marker_writer        the effect of a decision, carried out
 """

@@ -15,19 +15,26 @@ from penstock.transactions.turn import Turn
 def add_partitions(turn: Turn, command: AddPartitions) -> None:
     transaction = turn.transactions.get(command.transactional_id)
     if transaction is not None and transaction.was_promised(command.producer_id, command.producer_epoch):
-        turn.wait(command.transactional_id, command)
+        _wait(turn, command)
         return
     error = _error(transaction, command)
     if error or transaction is None:
         turn.reply(command.ticket, dict.fromkeys(command.partitions, error))
     elif transaction.state.is_prepared:
-        turn.wait(command.transactional_id, command)
+        _wait(turn, command)
     elif command.verify_only:
         turn.reply(command.ticket, _verified(transaction, command))
     elif transaction.state is State.ONGOING and command.partitions <= transaction.partitions:
         turn.reply(command.ticket, dict.fromkeys(command.partitions, ErrorCode.NONE))
     else:
         _add(turn, command, transaction)
+
+
+def _wait(turn: Turn, command: AddPartitions) -> None:
+    if command.waits:
+        turn.wait(command.transactional_id, command)
+    else:
+        turn.reply(command.ticket, dict.fromkeys(command.partitions, ErrorCode.CONCURRENT_TRANSACTIONS))
 
 
 def _error(transaction: Transaction | None, command: AddPartitions) -> ErrorCode:

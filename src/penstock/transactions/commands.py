@@ -34,7 +34,8 @@ class Initialize:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions:
-    """Answered with an error code for each partition. `version` is that of the client's transactions."""
+    """Answered with an error code for each partition. `version` is that of the client's transactions. Another broker
+    does not wait for the markers of the transaction before: it asks for many producers at a time, and asks again."""
 
     ticket: Ticket
     transactional_id: str
@@ -43,6 +44,7 @@ class AddPartitions:
     partitions: frozenset[TopicPartition]
     version: int
     verify_only: bool = False
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +102,4 @@ class WriteMarkers:
     committed: bool
     partitions: frozenset[TopicPartition]
     attempt: int = 0  # rises with every machine that is loaded
+    bumped: bool = False  # the epoch is one that the decision has brought: no batch of the transaction has it

@@ -10,10 +10,8 @@ from __future__ import annotations
 from penstock.protocol.errors import ErrorCode
 from penstock.transactions.commands import NEEDS_ID, End, MarkersWritten
 from penstock.transactions.states import State
-from penstock.transactions.transaction import EPOCH_MAX, NO_ID, Transaction, is_exhausted
+from penstock.transactions.transaction import BUMPING_VERSION, EPOCH_MAX, NO_ID, Transaction, is_exhausted
 from penstock.transactions.turn import Turn
-
-BUMPING_VERSION = 2
 
 
 def end(turn: Turn, command: End) -> None:

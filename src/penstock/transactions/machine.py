@@ -56,6 +56,11 @@ class TransactionMachine:
         self._rules[type(command)](turn, command)
         return turn.outcome
 
+    def appends(self, command: commands.Command) -> bool:
+        if isinstance(command, commands.AddPartitions):
+            return not command.verify_only
+        return isinstance(command, (commands.Initialize, commands.End, commands.MarkersWritten))
+
     def _turn(self, now_ms: int) -> Turn:
         return Turn(self.config, self.transactions, self._waiting, self._last_epochs, self._wake, self._attempt, now_ms)
 

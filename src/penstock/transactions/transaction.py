@@ -10,6 +10,7 @@ from penstock.transactions.states import State, may_follow
 NO_ID = -1
 NO_EPOCH = -1
 EPOCH_MAX = 2**15 - 1
+BUMPING_VERSION = 2  # of transactions: the first whose end brings the producer another epoch (KIP-890)
 
 TopicPartition = tuple[str, int]
 

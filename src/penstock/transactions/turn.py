@@ -15,7 +15,7 @@ from penstock.transactions.commands import Command, WriteMarkers
 from penstock.transactions.config import TransactionConfig
 from penstock.transactions.records import transaction_record
 from penstock.transactions.states import State
-from penstock.transactions.transaction import EPOCH_MAX, NO_EPOCH, Transaction
+from penstock.transactions.transaction import BUMPING_VERSION, EPOCH_MAX, NO_EPOCH, Transaction
 
 RECORD_OVERHEAD_BYTES = 32
 
@@ -79,6 +79,7 @@ class Turn:
             WriteMarkers(
                 transaction.transactional_id, transaction.producer_id, transaction.producer_epoch,
                 transaction.state.is_commit, transaction.partitions, self.attempt,
+                bumped=transaction.version >= BUMPING_VERSION,
             )
         )  # fmt: skip
 

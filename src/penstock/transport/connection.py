@@ -52,12 +52,13 @@ class Range(Protocol):
 class Slot:
     """The place of an answer in the order of answers. Requests behind a shared one need not wait for it."""
 
-    __slots__ = ("cancel", "parts", "shared")
+    __slots__ = ("cancel", "hurry", "parts", "shared")
 
     def __init__(self, shared: bool) -> None:
         self.shared = shared
         self.parts: list[Any] | None = None
         self.cancel: Callable[[], None] | None = None  # called if the connection goes first
+        self.hurry: Callable[[], None] | None = None  # called if another request waits behind it
 
 
 class Memo(Protocol):

@@ -53,6 +53,9 @@ class Turn:
             self.now_ms = self._clock_ns() // 1_000_000
             self._loop.call_soon(self.flush)
 
+    def wall_ms(self) -> int:
+        return self._clock_ns() // 1_000_000
+
     @property
     def is_long(self) -> bool:
         """Whether others have waited for their turn for so long that whoever had a request handled should let them."""

@@ -7,7 +7,7 @@ from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from penstock.server.context import Call, Context
 from penstock.server.group_calls import partition_of
-from penstock.server.transaction_calls import CLASSIC, ask, fenced_as
+from penstock.server.transaction_calls import CLASSIC, ask, ensure_coordinator, fenced_as
 from penstock.transactions.commands import AddPartitions
 
 FIRST_VERSION_WITH_FENCED = 2
@@ -17,7 +17,7 @@ async def handle(context: Context, call: Call[AddOffsetsToTxnRequest]) -> AddOff
     request = call.request
     if not request.transactional_id:
         raise ApiError(ErrorCode.INVALID_REQUEST)
-    await context.controller.ensure_topic(OFFSETS_TOPIC)
+    await ensure_coordinator(context, OFFSETS_TOPIC)
     where = (OFFSETS_TOPIC, partition_of(context, request.group_id))
     codes = await ask(
         context,

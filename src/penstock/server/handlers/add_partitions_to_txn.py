@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from penstock.cluster.topic_names import TRANSACTIONS_TOPIC
@@ -30,14 +31,17 @@ Codes = dict[TopicPartition, ErrorCode]
 async def handle(context: Context, call: Call[AddPartitionsToTxnRequest]) -> AddPartitionsToTxnResponse:
     request = call.request
     if call.version >= FIRST_VERSION_OF_BROKERS:
-        results = [
-            AddPartitionsToTxnResult(
-                transactional_id=each.transactional_id,
-                topic_results=_results(each.topics, await _add(context, call.version, each, BUMPING)),
-            )
-            for each in request.transactions
-        ]
-        return AddPartitionsToTxnResponse(results_by_transaction=results)
+        codes_of_each = await asyncio.gather(
+            *(_add(context, call.version, each, BUMPING, waits=False) for each in request.transactions)
+        )
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id=each.transactional_id, topic_results=_results(each.topics, codes)
+                )
+                for each, codes in zip(request.transactions, codes_of_each)
+            ]
+        )
     asked = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
@@ -48,7 +52,9 @@ async def handle(context: Context, call: Call[AddPartitionsToTxnRequest]) -> Add
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(asked.topics, codes))
 
 
-async def _add(context: Context, version: int, asked: AddPartitionsToTxnTransaction, transactions: int) -> Codes:
+async def _add(
+    context: Context, version: int, asked: AddPartitionsToTxnTransaction, transactions: int, *, waits: bool = True
+) -> Codes:
     """All of them or none."""
     partitions = frozenset((topic.name, index) for topic in asked.topics for index in topic.partitions)
     if not asked.transactional_id:
@@ -66,7 +72,7 @@ async def _add(context: Context, version: int, asked: AddPartitionsToTxnTransact
             asked.transactional_id,
             lambda ticket: AddPartitions(
                 ticket, asked.transactional_id, asked.producer_id, asked.producer_epoch, partitions, transactions,
-                asked.verify_only,
+                asked.verify_only, waits,
             ),
         )  # fmt: skip
     except ApiError as error:

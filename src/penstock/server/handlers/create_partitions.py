@@ -31,4 +31,4 @@ async def handle(context: Context, call: Call[CreatePartitionsRequest]) -> Creat
 
 async def _grow(context: Context, topic: CreatePartitionsTopic, validate_only: bool) -> None:
     assignments = None if topic.assignments is None else [each.broker_ids for each in topic.assignments]
-    await context.controller.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
+    await context.administration.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.cluster.controller import NewTopic
+from penstock.cluster.administration import NewTopic
 from penstock.cluster.model import TopicState
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.create_topics import (
@@ -23,7 +23,7 @@ async def handle(context: Context, call: Call[CreateTopicsRequest]) -> CreateTop
     request = call.request
     times = Counter(topic.name for topic in request.topics)
     new = [_new_topic(topic) for topic in request.topics if times[topic.name] == 1]
-    outcomes = await context.controller.create_topics(new, validate_only=request.validate_only)
+    outcomes = await context.administration.create_topics(new, validate_only=request.validate_only)
     results = {
         topic.name: _result(context, topic.name, outcome, validate_only=request.validate_only)
         for topic, outcome in zip(new, outcomes)

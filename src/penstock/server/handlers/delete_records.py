@@ -1,4 +1,7 @@
-"""DeleteRecords: moves the beginning of partitions forward, durably, and frees whole segments below it."""
+"""DeleteRecords: moves the beginning of partitions forward, durably, and frees whole segments below it.
+
+Followers learn of it with their next fetch, and are not waited for.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from penstock.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from penstock.server.context import Call, Context
+from penstock.server.leadership import led
 
 TO_THE_END = -1
 
@@ -26,9 +30,7 @@ async def handle(context: Context, call: Call[DeleteRecordsRequest]) -> DeleteRe
 async def _delete(context: Context, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1, error_code=0)
     try:
-        partition = context.partitions.get(topic, asked.partition_index)
-        if partition is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = led(context, topic, asked.partition_index)
         if not partition.log.settings.delete:
             raise ApiError(ErrorCode.POLICY_VIOLATION)
         offset = partition.high_watermark if asked.offset == TO_THE_END else asked.offset

@@ -47,6 +47,7 @@ def _failure(topic: DeleteTopicState, message: str) -> DeletableTopicResult:
 
 
 async def _delete(context: Context, keys: list[Key]) -> list[DeletableTopicResult]:
+    await context.administration.learn(keys)
     times = Counter(keys)
     found = {key: _find(context, key) for key in times}
     meant = Counter(topic.name for topic in found.values() if topic)
@@ -62,7 +63,7 @@ async def _delete(context: Context, keys: list[Key]) -> list[DeletableTopicResul
             message = "The provided topic name maps to an ID that was already supplied."
             _fail(result, ApiError(ErrorCode.INVALID_REQUEST, message))
     wanted = [key for key, result in results.items() if not result.error_code]
-    for key, failure in zip(wanted, await context.controller.delete_topics(wanted)):
+    for key, failure in zip(wanted, await context.administration.delete_topics(wanted)):
         if failure is not None:
             _fail(results[key], failure)
     return list(results.values())

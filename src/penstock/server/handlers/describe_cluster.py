@@ -9,7 +9,7 @@ from penstock.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from penstock.server.authorized_operations import NOT_ASKED, ON_CLUSTER
-from penstock.server.cluster_view import nodes_on
+from penstock.server.cluster_view import controller_on, nodes_on
 from penstock.server.context import Call, Context
 
 BROKERS = 1
@@ -28,10 +28,9 @@ def handle(context: Context, call: Call[DescribeClusterRequest]) -> DescribeClus
         DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
         for node in nodes_on(image, call.listener)
     ]
-    visible = any(broker.broker_id == image.controller_id for broker in brokers)
     return DescribeClusterResponse(
         cluster_id=image.cluster_id,
-        controller_id=image.controller_id if visible else -1,
+        controller_id=controller_on(image, {broker.broker_id for broker in brokers}),
         brokers=brokers,
         cluster_authorized_operations=ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED,
     )

@@ -20,7 +20,12 @@ from penstock.server.config_resources import ResourceType, own_broker_id
 from penstock.server.context import Call, Context
 
 
-def handle(context: Context, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
+async def handle(context: Context, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
+    names = [each.resource_name for each in call.request.resources if each.resource_type == ResourceType.TOPIC]
+    try:
+        await context.administration.learn(names)  # another broker may have made them just now
+    except ApiError:
+        pass  # what is not known then is said of each
     asked = {(resource.resource_type, resource.resource_name): resource for resource in call.request.resources}
     return DescribeConfigsResponse(results=[_describe(context, call.request, resource) for resource in asked.values()])
 

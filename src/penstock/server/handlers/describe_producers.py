@@ -35,7 +35,7 @@ def _describe(context: Context, name: str, index: int) -> PartitionResponse:
     if topic is None or not 0 <= index < len(topic.partitions):
         return PartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition = context.partitions.get(name, index)
-    if partition is None or topic.partitions[index].leader != context.node_id:
+    if partition is None or not partition.leads:
         return PartitionResponse(partition_index=index, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return PartitionResponse(
         partition_index=index,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cluster.model import PartitionState, TopicState
+from penstock.cluster.model import NO_LEADER, PartitionState, TopicState
 from penstock.cluster.topic_names import INTERNAL_TOPICS, missing_topic_error
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.describe_topic_partitions import (
@@ -86,7 +86,7 @@ def _partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        eligible_leader_replicas=[],
-        last_known_elr=[],
+        eligible_leader_replicas=list(partition.eligible),
+        last_known_elr=[] if partition.last_leader == NO_LEADER else [partition.last_leader],
         offline_replicas=led.offline,
     )

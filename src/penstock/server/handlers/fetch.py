@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 from penstock.protocol.errors import ApiError, ErrorCode
@@ -14,18 +13,21 @@ from penstock.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from penstock.replication.partition import Partition
+from penstock.server import replica_fetch
 from penstock.server.context import Call, Context
 from penstock.server.deferred import Deferred
 from penstock.server.fetch_sessions import Key, Session, flatten
+from penstock.server.leadership import MOVED, absence, leader_of
 from penstock.storage.log import FileRange
 from penstock.storage.segment import CorruptSegment
 
-log = logging.getLogger("penstock.server")
-
 READ_COMMITTED = 1
+FIRST_VERSION_FROM_FOLLOWERS = 11
 READ_NOW_MAX = 64 * 1024  # more than this goes from the page cache to the socket by itself
 READ_NOW_TOTAL_MAX = 1024 * 1024  # and so does what stands behind this much in one answer
 WAIT_MS_MAX = 10 * 60 * 1000
@@ -33,6 +35,8 @@ NO_RECORDS = b""  # librdkafka takes null records for a broken response
 
 
 def handle(context: Context, call: Call[FetchRequest]) -> FetchResponse | Deferred[FetchResponse]:
+    if call.request.replica_id >= 0 or call.request.replica_state is not None:
+        return replica_fetch.handle(context, call)
     try:
         session, full = context.fetch_sessions.begin(call.request)
     except ApiError as error:
@@ -47,8 +51,8 @@ class _Fetch:
     """One request: what it asks of which partitions, and what was found."""
 
     __slots__ = (
-        "_asked", "_call", "_context", "_deferred", "_found", "_full", "_seen", "_session", "_timer", "_touched",
-        "_wanted",
+        "_asked", "_call", "_context", "_deferred", "_endpoints", "_found", "_full", "_seen", "_session", "_timer",
+        "_touched", "_wanted",
     )  # fmt: skip
 
     def __init__(self, context: Context, call: Call[FetchRequest], session: Session | None, full: bool) -> None:
@@ -62,6 +66,7 @@ class _Fetch:
             else list(dict(flatten(call.request.topics)).items())  # what is asked twice is answered once
         )
         self._found: list[tuple[Key, PartitionData]] = []
+        self._endpoints: dict[int, NodeEndpoint] = {}
         self._touched: list[Partition] = []
         self._deferred: Deferred[FetchResponse] = Deferred()
         self._timer: asyncio.TimerHandle | None = None
@@ -78,6 +83,7 @@ class _Fetch:
             data, size = self._read(key, asked, room - total, total)
             total += size
             urgent = urgent or data.error_code != 0 or data.diverging_epoch is not None
+            urgent = urgent or data.preferred_read_replica >= 0
             self._found.append((key, data))
         self._wanted = request.min_bytes - total
         return urgent or self._wanted <= 0
@@ -100,26 +106,40 @@ class _Fetch:
                 records = found.read() if now else found
         except ApiError as error:
             data.error_code = error.code
+            if error.code in MOVED:
+                self._hint(key, data)
             return data, 0
         except (CorruptSegment, OSError) as error:
-            log.error("not served: %s", error, extra={"partition": partition.name, "offset": asked.fetch_offset})
+            self._context.replicas.unreadable(partition, asked.fetch_offset, error)
             data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             return data, 0
         data.records = records
         return data, len(records)
 
     def _partition(self, key: Key, asked: FetchPartition) -> Partition:
-        name, topic_id, index = key
-        if self._call.version >= 13:
-            topic = self._context.image.topics_by_id.get(topic_id)
-            if topic is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-            name = topic.name
+        name, index = self._name(key), key[2]
+        if not name:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         partition = self._context.partitions.get(name, index)
         if partition is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise ApiError(absence(self._context, name, index))
+        if not partition.leads and self._call.version < FIRST_VERSION_FROM_FOLLOWERS:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         check_leader_epoch(partition, asked.current_leader_epoch)
         return partition
+
+    def _name(self, key: Key) -> str:
+        if self._call.version < 13:
+            return key[0]
+        topic = self._context.image.topics_by_id.get(key[1])
+        return topic.name if topic is not None else ""
+
+    def _hint(self, key: Key, data: PartitionData) -> None:
+        """Whoever asked the wrong broker learns which is the right one (KIP-951)."""
+        leader, epoch, node = leader_of(self._context, self._name(key), key[2], self._call.listener)
+        data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        if node is not None:
+            self._endpoints[leader] = NodeEndpoint(node_id=leader, host=node.host, port=node.port, rack=node.rack)
 
     def _read_partition(
         self, partition: Partition, asked: FetchPartition, data: PartitionData, room: int, first: bool
@@ -137,6 +157,10 @@ class _Fetch:
                 return None
         if not store.start_offset <= offset <= store.end_offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        nearest = self._nearest(partition, offset)
+        if nearest is not None:
+            data.preferred_read_replica = nearest
+            return None
         size_max = min(asked.partition_max_bytes, room)
         if size_max <= 0 and not first:
             return None
@@ -144,11 +168,23 @@ class _Fetch:
             until = partition.committed if data.aborted_transactions is None else partition.stable
             return store.read(offset, size_max, until, at_least_one=first)
         except (CorruptSegment, OSError) as error:
-            log.error("not served: %s", error, extra={"partition": partition.name, "offset": offset})
+            self._context.replicas.unreadable(partition, offset, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
 
+    def _nearest(self, partition: Partition, offset: int) -> int | None:
+        """A replica in the consumer's rack that has what it asks for, where the leader is in another (KIP-392)."""
+        rack, in_sync, brokers = self._call.request.rack_id, partition.in_sync, self._context.image.brokers
+        here = brokers.get(self._context.node_id)
+        if not rack or in_sync is None or here is None or here.rack == rack:
+            return None
+        for replica in in_sync.members:
+            broker = brokers.get(replica)
+            if broker is not None and broker.rack == rack and in_sync.position(replica) >= offset:
+                return replica
+        return None
+
     def response(self) -> FetchResponse:
-        session, response = self._session, FetchResponse()
+        session, response = self._session, FetchResponse(node_endpoints=list(self._endpoints.values()))
         if session is not None:
             response.session_id = session.session_id
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}

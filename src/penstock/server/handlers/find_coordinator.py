@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from penstock.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock.protocol.errors import ErrorCode
+from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.server.cluster_view import nodes_on
 from penstock.server.context import Call, Context
+from penstock.server.group_calls import coordinator_of
+from penstock.server.transaction_calls import ensure_coordinator
 
-_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}  # by key type: a group, a transactional id
+GROUP, TRANSACTION = 0, 1  # types of keys
 
 
 async def handle(context: Context, call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
@@ -28,12 +29,19 @@ async def handle(context: Context, call: Call[FindCoordinatorRequest]) -> FindCo
 
 
 async def _find(context: Context, call: Call[FindCoordinatorRequest], key: str) -> Coordinator:
-    topic = _TOPICS.get(call.request.key_type)
-    if topic is None:
-        problem = f"Nobody coordinates keys of type {call.request.key_type}."
-        return Coordinator(key=key, node_id=-1, port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
-    await context.controller.ensure_topic(topic)
-    for node in nodes_on(context.image, call.listener):
-        if node.node_id == context.node_id:
-            return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port)
-    return Coordinator(key=key, node_id=-1, port=-1, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    runtime = {GROUP: context.groups, TRANSACTION: context.transactions}.get(call.request.key_type)
+    if runtime is None:
+        return _none(key, ErrorCode.INVALID_REQUEST, f"Nobody coordinates keys of type {call.request.key_type}.")
+    try:
+        await ensure_coordinator(context, runtime.topic)
+        leader = coordinator_of(context, runtime, key)
+        for node in nodes_on(context.image, call.listener):
+            if node.node_id == leader:
+                return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port)
+    except ApiError as error:
+        return _none(key, ErrorCode(error.code), error.message)
+    return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _none(key: str, code: ErrorCode, problem: str | None = None) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=problem)

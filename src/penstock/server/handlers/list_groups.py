@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from penstock.groups import commands
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.server.context import Call, Context
@@ -13,10 +11,7 @@ async def handle(context: Context, call: Call[ListGroupsRequest]) -> ListGroupsR
     topic = context.image.topics.get(context.groups.topic)
     if topic is None:
         return ListGroupsResponse()
-    found = await asyncio.gather(
-        *(
-            context.groups.ask(index, lambda ticket: commands.ListGroups(ticket, call.request))
-            for index in range(len(topic.partitions))
-        )
+    found = await context.groups.ask_all(
+        len(topic.partitions), lambda ticket: commands.ListGroups(ticket, call.request)
     )
     return ListGroupsResponse(groups=[group for groups in found for group in groups])

@@ -1,8 +1,6 @@
-"""ListTransactions: by state, producer, age (KIP-994) and a pattern of the name (KIP-1152)."""
+"""ListTransactions: what this broker coordinates, by state, producer, age (KIP-994) and pattern of name (KIP-1152)."""
 
 from __future__ import annotations
-
-import asyncio
 
 from penstock.cluster.topic_names import TRANSACTIONS_TOPIC
 from penstock.protocol.messages.list_transactions import (
@@ -37,16 +35,7 @@ async def _list(context: Context, request: ListTransactionsRequest, states: froz
     if topic is None:
         return []
     producer_ids = frozenset(request.producer_id_filters)
-    answers = await asyncio.gather(
-        *(
-            context.transactions.ask(index, lambda ticket: List(ticket, states, producer_ids, request.duration_filter))
-            for index in range(len(topic.partitions))
-        ),
-        return_exceptions=True,
+    found: list[list[TransactionState]] = await context.transactions.ask_all(
+        len(topic.partitions), lambda ticket: List(ticket, states, producer_ids, request.duration_filter)
     )
-    found: list[TransactionState] = []
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
-        found += answer
-    return found
+    return [each for some in found for each in some]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 
-from penstock.cluster.model import PartitionState, TopicState
+from penstock.cluster.model import NO_LEADER, PartitionState, TopicState
 from penstock.cluster.topic_names import INTERNAL_TOPICS, missing_topic_error, why_illegal
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.metadata import (
@@ -16,7 +16,7 @@ from penstock.protocol.messages.metadata import (
 )
 from penstock.protocol.schema import ZERO_UUID
 from penstock.server.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
-from penstock.server.cluster_view import leadership, nodes_on
+from penstock.server.cluster_view import controller_on, leadership, nodes_on
 from penstock.server.context import Call, Context
 
 LISTENER_ERRORS_SINCE = 6  # before, a leader without the client's listener was one that is not available
@@ -59,7 +59,7 @@ async def _respond_after_creating(
 ) -> MetadataResponse:
     """Kafka answers at once with an error that makes the client ask again. Here the topic is part of the answer."""
     creatable = creatable[:CREATED_MAX]
-    outcomes = dict(zip(creatable, await context.controller.auto_create_topics(creatable)))
+    outcomes = dict(zip(creatable, await context.administration.auto_create_topics(creatable)))
     failed = {name: outcome.code for name, outcome in outcomes.items() if isinstance(outcome, ApiError)}
     return view.respond([_missing(name, failed[name]) if name in failed else view.by_name(name) for name in names])
 
@@ -73,6 +73,7 @@ class _View:
 
     def __init__(self, context: Context, call: Call[MetadataRequest]) -> None:
         self._image = context.image
+        self._node_id = context.node_id
         self._version = call.version
         self._request = call.request
         self._nodes = list(nodes_on(context.image, call.listener))
@@ -86,10 +87,16 @@ class _View:
                 for node in self._nodes
             ],
             cluster_id=self._image.cluster_id,
-            controller_id=self._image.controller_id,
+            controller_id=self._controller(),
             topics=topics,
             cluster_authorized_operations=ON_CLUSTER if asked else NOT_ASKED,
         )
+
+    def _controller(self) -> int:
+        """Whom clients send to what they want changed. Every broker can do that, so while none that they can reach is
+        the controller, they are told to ask this one."""
+        controller = controller_on(self._image, self._reachable)
+        return self._node_id if controller == NO_LEADER else controller
 
     def by_name(self, name: str) -> MetadataResponseTopic:
         topic = self._image.topics.get(name)

@@ -8,6 +8,8 @@ from penstock.coordinator.machine import ProducerStamp
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -27,19 +29,21 @@ from penstock.protocol.record_batch import (
 from penstock.replication.partition import Partition, PartitionSettings
 from penstock.server.context import Call, Context
 from penstock.server.deferred import Deferred
+from penstock.server.leadership import MOVED, absence, leader_of
 from penstock.server.transaction_calls import admit
 from penstock.storage import jobs
 from penstock.storage.worker import WorkerFailed
 from penstock.transactions.transaction import TopicPartition
 
 ACKS_ALL = -1
+FIRST_VERSION_THAT_HINTS = 10  # knows where a partition is led (KIP-951)
 FIRST_VERSION_ABORTABLE = 11  # knows TRANSACTION_ABORTABLE
 FIRST_VERSION_THAT_ADDS = 12  # the first batch adds its partition to the transaction (KIP-890)
 NOT_IN_TRANSACTION = "the partition was not added to the producer's transaction"
 _NOT_IN_TRANSACTION = (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
 DECOMPRESSED_MAX = 32 * 1024 * 1024
 
-_Work = tuple[Partition | None, memoryview, PartitionProduceResponse]
+_Work = tuple[str, Partition | None, memoryview, PartitionProduceResponse]
 
 
 def handle(
@@ -65,18 +69,33 @@ class _Produce:
         self.request = call.request
         self.version = call.version
         self.connection = call.connection
+        self.listener = call.listener
         self.response = ProduceResponse()
         self.deferred: Deferred[ProduceResponse] = Deferred()
         self._open = 1
 
     def partitions(self) -> Iterator[tuple[TopicProduceData, PartitionProduceData, Partition | None]]:
         for topic in self.request.topic_data:
-            name = topic.name
-            if self.version >= 13:
-                known = self.context.image.topics_by_id.get(topic.topic_id)
-                name = known.name if known is not None else ""
+            name = self._name(topic)
             for data in topic.partition_data:
                 yield topic, data, self.context.partitions.get(name, data.index) if name else None
+
+    def _name(self, topic: TopicProduceData) -> str:
+        if self.version < 13:
+            return topic.name
+        known = self.context.image.topics_by_id.get(topic.topic_id)
+        return known.name if known is not None else ""
+
+    def _fail(self, name: str, answer: PartitionProduceResponse, error: ApiError) -> None:
+        """Whoever asked the wrong broker learns which is the right one."""
+        fail(answer, error)
+        if error.code in MOVED and self.version >= FIRST_VERSION_THAT_HINTS:
+            leader, epoch, node = leader_of(self.context, name, answer.index, self.listener)
+            answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+            if node is not None and all(known.node_id != leader for known in self.response.node_endpoints):
+                self.response.node_endpoints.append(
+                    NodeEndpoint(node_id=leader, host=node.host, port=node.port, rack=node.rack)
+                )
 
     def begun(self) -> dict[ProducerStamp, list[Partition]]:
         """The partitions in which a producer would begin its transaction with this request."""
@@ -126,9 +145,9 @@ class _Produce:
             try:
                 if data.records is None:
                     raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
-                self._append(partition, data.records, answer)
+                self._append(self._name(topic), partition, data.records, answer)
             except ApiError as error:
-                fail(answer, error)
+                self._fail(self._name(topic), answer, error)
         self._acknowledged()
 
     def _answer(
@@ -143,12 +162,14 @@ class _Produce:
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID  # to a client, a sign that the topic was made again
         return answer
 
-    def _append(self, partition: Partition | None, batch: memoryview, answer: PartitionProduceResponse) -> None:
+    def _append(
+        self, name: str, partition: Partition | None, batch: memoryview, answer: PartitionProduceResponse
+    ) -> None:
         if partition is None:
-            raise ApiError(ErrorCode(answer.error_code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            raise ApiError(ErrorCode(answer.error_code or absence(self.context, name, answer.index)))
         if partition.internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker alone")
-        if self.request.acks == ACKS_ALL and partition.settings.min_insync_replicas > 1:
+        if self.request.acks == ACKS_ALL and partition.leads and not partition.enough_in_sync:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
         answer.base_offset, next_offset, answer.log_append_time_ms = partition.append(
             batch, self.context.now_ms(), self.request.transactional_id is not None
@@ -166,7 +187,7 @@ class _Produce:
 
         self._open += 1
         if self.request.acks == ACKS_ALL:
-            partition.when_committed(next_offset, committed)
+            partition.when_committed(next_offset, committed, self.context.now_ms() + self.request.timeout_ms)
         else:
             partition.when_written(written)
 
@@ -174,7 +195,7 @@ class _Produce:
         if stored:
             answer.log_start_offset = partition.log.start_offset
         else:
-            fail(answer, storage_error(partition))
+            self._fail(partition.topic, answer, partition.failure())
         self._acknowledged()
 
     def _acknowledged(self) -> None:
@@ -192,7 +213,7 @@ class _Produce:
         topics: dict[int, TopicProduceResponse] = {}
         release = self.connection.detach_large()
         work = [
-            (partition, _kept(data.records, release is not None), self._answer(topics, topic, data))
+            (self._name(topic), partition, _kept(data.records, release is not None), self._answer(topics, topic, data))
             for topic, data, partition in self.partitions()
         ]
         return work, release
@@ -201,14 +222,14 @@ class _Produce:
         self, work: list[_Work], release: Callable[[], None] | None, refused: Mapping[TopicPartition, ErrorCode]
     ) -> ProduceResponse:
         try:
-            for partition, batch, answer in work:
+            for name, partition, batch, answer in work:
                 try:
                     if partition is not None and (code := refused.get((partition.topic, partition.index))):
                         raise ApiError(code, NOT_IN_TRANSACTION if code in _NOT_IN_TRANSACTION else None)
                     opened = batch if partition is None else await self._opened(partition, batch)
-                    self._append(partition, opened, answer)
+                    self._append(name, partition, opened, answer)
                 except ApiError as error:
-                    fail(answer, error)
+                    self._fail(name, answer, error)
             self._acknowledged()
             return await self.deferred.wait()
         finally:
@@ -248,12 +269,6 @@ def _worth_opening(batch: memoryview, settings: PartitionSettings) -> bool:
         return False
     header = BatchHeader._make(HEADER.unpack_from(batch))
     return header.magic == MAGIC and header.size == len(batch) and header.crc == batch_crc(batch)
-
-
-def storage_error(partition: Partition) -> ApiError:
-    if partition.deleted:
-        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.name} was deleted")
-    return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.name} could not be written")
 
 
 def fail(answer: PartitionProduceResponse, error: ApiError) -> None:

@@ -15,7 +15,7 @@ from penstock.protocol.messages.txn_offset_commit import (
 )
 from penstock.server.context import Call, Context
 from penstock.server.group_calls import partition_of
-from penstock.server.transaction_calls import admit
+from penstock.server.transaction_calls import admit, ensure_coordinator
 from penstock.transactions.transaction import TopicPartition
 
 FIRST_VERSION_ABORTABLE = 4
@@ -33,7 +33,7 @@ async def handle(context: Context, call: Call[TxnOffsetCommitRequest]) -> TxnOff
     if not any(topic.partitions for topic in known):
         return _response(request, {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
-        await context.controller.ensure_topic(OFFSETS_TOPIC)
+        await ensure_coordinator(context, OFFSETS_TOPIC)
         index = partition_of(context, request.group_id)
         await _begin(context, call, index)
         stored = await context.groups.ask(
@@ -53,8 +53,8 @@ async def _begin(context: Context, call: Call[TxnOffsetCommitRequest], index: in
     """The coordinator of the transaction must know that it will commit offsets of this group."""
     request = call.request
     partition = context.partitions.get(OFFSETS_TOPIC, index)
-    if partition is None:
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if partition is None or not partition.leads:
+        raise ApiError(ErrorCode.NOT_COORDINATOR)
     producer = ProducerStamp(request.producer_id, request.producer_epoch)
     if not partition.needs_verification(*producer):
         return

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from penstock.cluster.administration import NewTopic
 from penstock.cluster.config_changes import Append
-from penstock.cluster.controller import NewTopic
 from penstock.cluster.coordination import Set
 from penstock.cluster.model import PartitionState, TopicState
 from penstock.cluster.settings import effective_topic_settings
@@ -31,7 +31,7 @@ async def refusal(attempt: Any) -> ApiError:
 
 
 async def test_a_topic_is_created_with_the_brokers_defaults(cluster: ControlledCluster) -> None:
-    topic = await cluster.controller.create_topic("t")
+    topic = await cluster.administration.create_topic("t")
     assert topic.partitions == (PartitionState(leader=NODE_ID, leader_epoch=0, replicas=(NODE_ID,), isr=(NODE_ID,)),)
     assert cluster.image.topics == {"t": topic}
     assert cluster.image.topics_by_id == {topic.topic_id: topic}
@@ -39,12 +39,12 @@ async def test_a_topic_is_created_with_the_brokers_defaults(cluster: ControlledC
 
 
 async def test_what_was_done_is_there_after_a_restart(cluster: ControlledCluster, tmp_path: Path) -> None:
-    await cluster.controller.create_topic("kept", 3, config={"retention.ms": "5"})
-    await cluster.controller.create_topic("gone")
-    await cluster.controller.delete_topic("gone")
-    await cluster.controller.create_partitions("kept", 4)
-    await cluster.controller.alter_topic_config("kept", {"flush": "os"})
-    await cluster.controller.alter_broker_config(None, {"log.retention.ms": "7"})
+    await cluster.administration.create_topic("kept", 3, config={"retention.ms": "5"})
+    await cluster.administration.create_topic("gone")
+    await cluster.administration.delete_topic("gone")
+    await cluster.administration.create_partitions("kept", 4)
+    await cluster.administration.alter_topic_config("kept", {"flush": "os"})
+    await cluster.administration.alter_broker_config(None, {"log.retention.ms": "7"})
     before, cluster_id = dict(cluster.image.topics), cluster.image.cluster_id
     again = await restarted(cluster, tmp_path)
     assert again.image.topics == before
@@ -53,15 +53,14 @@ async def test_what_was_done_is_there_after_a_restart(cluster: ControlledCluster
     assert again.image.broker_config == {"log.retention.ms": "7"}
     assert again.settings.get("log.retention.ms") == 7
     assert again.listener.told == []
-    await again.controller.create_partitions("kept", 5)
-    await again.controller.delete_topic("kept")
+    await again.administration.create_partitions("kept", 5)
+    await again.administration.delete_topic("kept")
     await again.stop()
 
 
 async def test_the_cluster_id_is_made_once_and_looks_like_kafkas(cluster: ControlledCluster) -> None:
     assert len(cluster.image.cluster_id) == 22
     assert not cluster.image.cluster_id.startswith("-")
-    assert cluster.image.controller_id == NODE_ID
 
 
 @pytest.mark.parametrize(
@@ -77,24 +76,24 @@ async def test_the_cluster_id_is_made_once_and_looks_like_kafkas(cluster: Contro
     ],
 )
 async def test_a_name_that_kafka_refuses_is_refused(cluster: ControlledCluster, name: str, reason: str) -> None:
-    error = await refusal(cluster.controller.create_topic(name))
+    error = await refusal(cluster.administration.create_topic(name))
     assert error.code is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert reason in (error.message or "")
 
 
 async def test_the_longest_name_is_allowed(cluster: ControlledCluster) -> None:
-    await cluster.controller.create_topic("a" * 249)
+    await cluster.administration.create_topic("a" * 249)
 
 
 async def test_names_that_differ_in_dot_and_underscore_collide_until_one_is_deleted(cluster: ControlledCluster) -> None:
-    await cluster.controller.create_topic("a.b_c")
-    error = await refusal(cluster.controller.create_topic("a_b.c"))
+    await cluster.administration.create_topic("a.b_c")
+    error = await refusal(cluster.administration.create_topic("a_b.c"))
     assert (error.code, error.message) == (
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         "Topic 'a_b.c' collides with existing topic: a.b_c",
     )
-    await cluster.controller.delete_topic("a.b_c")
-    await cluster.controller.create_topic("a_b.c")
+    await cluster.administration.delete_topic("a.b_c")
+    await cluster.administration.create_topic("a_b.c")
 
 
 @pytest.mark.parametrize(
@@ -121,30 +120,30 @@ async def test_names_that_differ_in_dot_and_underscore_collide_until_one_is_dele
 async def test_a_topic_that_can_not_be_is_refused_with_kafkas_error(
     cluster: ControlledCluster, options: dict[str, Any], code: ErrorCode
 ) -> None:
-    await cluster.controller.create_topic("exists")
-    error = await refusal(cluster.controller.create_topic(**{"name": "t", **options}))
+    await cluster.administration.create_topic("exists")
+    error = await refusal(cluster.administration.create_topic(**{"name": "t", **options}))
     assert error.code is code
     assert list(cluster.image.topics) == ["exists"]
 
 
 async def test_a_topic_can_be_placed_by_hand(tmp_path: Path) -> None:
     cluster = await ControlledCluster(tmp_path, brokers=3).start()
-    topic = await cluster.controller.create_topic("t", assignments=[(1, [3, 1]), (0, [2, 3])])
+    topic = await cluster.administration.create_topic("t", assignments=[(1, [3, 1]), (0, [2, 3])])
     assert [partition.replicas for partition in topic.partitions] == [(2, 3), (3, 1)]
     assert [partition.leader for partition in topic.partitions] == [2, 3]
-    error = await refusal(cluster.controller.create_topic("u", assignments=[(0, [1, 2]), (1, [3])]))
+    error = await refusal(cluster.administration.create_topic("u", assignments=[(0, [1, 2]), (1, [3])]))
     assert error.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert "not consistent with previous partitions" in (error.message or "")
     await cluster.stop()
 
 
 async def test_validation_alone_changes_nothing(cluster: ControlledCluster) -> None:
-    await cluster.controller.create_topic("a.b", validate_only=True)
+    await cluster.administration.create_topic("a.b", validate_only=True)
     assert cluster.image.topics == {}
-    await cluster.controller.create_topic("a_b")
-    await cluster.controller.create_partitions("a_b", 5, validate_only=True)
-    await cluster.controller.alter_topic_config("a_b", {"flush": "os"}, validate_only=True)
-    await cluster.controller.alter_broker_config(None, {"flush": "os"}, validate_only=True)
+    await cluster.administration.create_topic("a_b")
+    await cluster.administration.create_partitions("a_b", 5, validate_only=True)
+    await cluster.administration.alter_topic_config("a_b", {"flush": "os"}, validate_only=True)
+    await cluster.administration.alter_broker_config(None, {"flush": "os"}, validate_only=True)
     assert len(cluster.image.topics["a_b"].partitions) == 1
     assert cluster.image.topics["a_b"].config == {}
     assert cluster.settings.get("flush") == "commit"
@@ -152,7 +151,7 @@ async def test_validation_alone_changes_nothing(cluster: ControlledCluster) -> N
 
 
 async def test_in_one_request_the_good_topics_are_created_and_the_bad_are_told_why(cluster: ControlledCluster) -> None:
-    outcomes = await cluster.controller.create_topics(
+    outcomes = await cluster.administration.create_topics(
         [NewTopic("good"), NewTopic("bad name"), NewTopic("a.b"), NewTopic("a_b"), NewTopic("also", 2)]
     )
     assert [o.name if isinstance(o, TopicState) else o.code for o in outcomes] == [
@@ -162,28 +161,30 @@ async def test_in_one_request_the_good_topics_are_created_and_the_bad_are_told_w
 
 
 async def test_calls_at_once_are_served_one_after_the_other(cluster: ControlledCluster) -> None:
-    outcomes = await asyncio.gather(*(cluster.controller.create_topic("t") for _ in range(5)), return_exceptions=True)
+    outcomes = await asyncio.gather(
+        *(cluster.administration.create_topic("t") for _ in range(5)), return_exceptions=True
+    )
     assert sum(isinstance(outcome, TopicState) for outcome in outcomes) == 1
     await asyncio.gather(
-        *(cluster.controller.alter_topic_config("t", {"leader.replication.throttled.replicas": Append(f"0:{n}")})
+        *(cluster.administration.alter_topic_config("t", {"leader.replication.throttled.replicas": Append(f"0:{n}")})
           for n in range(5))
     )  # fmt: skip
     assert cluster.image.topics["t"].config["leader.replication.throttled.replicas"] == "0:0,0:1,0:2,0:3,0:4"
 
 
 async def test_a_deleted_topic_comes_back_with_another_id(cluster: ControlledCluster) -> None:
-    first = await cluster.controller.create_topic("t")
-    await cluster.controller.delete_topic("t")
-    second = await cluster.controller.create_topic("t")
+    first = await cluster.administration.create_topic("t")
+    await cluster.administration.delete_topic("t")
+    second = await cluster.administration.create_topic("t")
     assert first.topic_id != second.topic_id
     assert cluster.image.topics_by_id == {second.topic_id: second}
     assert cluster.listener.told == [("created", "t"), ("deleted", "t"), ("created", "t")]
 
 
 async def test_topics_are_deleted_by_name_and_by_id(cluster: ControlledCluster) -> None:
-    await cluster.controller.create_topic("a")
-    b = await cluster.controller.create_topic("b")
-    failures = await cluster.controller.delete_topics(["a", b.topic_id, "nowhere", bytes(16)])
+    await cluster.administration.create_topic("a")
+    b = await cluster.administration.create_topic("b")
+    failures = await cluster.administration.delete_topics(["a", b.topic_id, "nowhere", bytes(16)])
     assert [failure and failure.code for failure in failures] == [
         None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID,
     ]  # fmt: skip
@@ -191,8 +192,8 @@ async def test_topics_are_deleted_by_name_and_by_id(cluster: ControlledCluster) 
 
 
 async def test_partitions_are_added_behind_the_old_ones(cluster: ControlledCluster) -> None:
-    before = await cluster.controller.create_topic("t", 2)
-    after = await cluster.controller.create_partitions("t", 5)
+    before = await cluster.administration.create_topic("t", 2)
+    after = await cluster.administration.create_partitions("t", 5)
     assert after.partitions[:2] == before.partitions
     assert len(after.partitions) == 5
     assert after.topic_id == before.topic_id
@@ -214,20 +215,20 @@ async def test_partitions_are_added_behind_the_old_ones(cluster: ControlledClust
 async def test_partitions_that_can_not_be_added_are_refused(
     cluster: ControlledCluster, name: str, count: int, assignments: list[list[int]] | None, code: ErrorCode
 ) -> None:
-    await cluster.controller.create_topic("t", 2)
-    error = await refusal(cluster.controller.create_partitions(name, count, assignments))
+    await cluster.administration.create_topic("t", 2)
+    error = await refusal(cluster.administration.create_partitions(name, count, assignments))
     assert error.code is code
 
 
 async def test_the_offsets_topic_is_compacted_and_made_once(cluster: ControlledCluster) -> None:
     first, second = await asyncio.gather(
-        cluster.controller.ensure_topic(OFFSETS_TOPIC), cluster.controller.ensure_topic(OFFSETS_TOPIC)
+        cluster.administration.ensure_topic(OFFSETS_TOPIC), cluster.administration.ensure_topic(OFFSETS_TOPIC)
     )
-    assert first is second
+    assert first == second
     assert first.internal
     assert len(first.partitions) == 50
     assert effective_topic_settings(first.config, cluster.settings)["cleanup.policy"] == ("compact",)
-    await cluster.controller.delete_topic("__consumer_offsets")
+    await cluster.administration.delete_topic("__consumer_offsets")
     assert cluster.image.topics == {}
 
 
@@ -235,41 +236,41 @@ async def test_the_offsets_topic_is_compacted_and_made_once(cluster: ControlledC
 
 
 async def test_a_topics_config_changes_and_goes_back(cluster: ControlledCluster) -> None:
-    await cluster.controller.create_topic("t", config={"retention.ms": "5", "flush": "os"})
-    await cluster.controller.alter_topic_config("t", {"retention.ms": None, "segment.ms": "9", "no.such": None})
+    await cluster.administration.create_topic("t", config={"retention.ms": "5", "flush": "os"})
+    await cluster.administration.alter_topic_config("t", {"retention.ms": None, "segment.ms": "9", "no.such": None})
     assert cluster.image.topics["t"].config == {"flush": "os", "segment.ms": "9"}
-    await cluster.controller.alter_topic_config("t", {"flush": "interval"}, replace=True)
+    await cluster.administration.alter_topic_config("t", {"flush": "interval"}, replace=True)
     assert cluster.image.topics["t"].config == {"flush": "interval"}
     assert cluster.listener.told == [("created", "t"), ("changed", "t"), ("changed", "t")]
 
 
 async def test_a_change_that_changes_nothing_is_not_told(cluster: ControlledCluster) -> None:
-    await cluster.controller.create_topic("t", config={"flush": "os"})
-    await cluster.controller.alter_topic_config("t", {"flush": "os"})
+    await cluster.administration.create_topic("t", config={"flush": "os"})
+    await cluster.administration.alter_topic_config("t", {"flush": "os"})
     assert cluster.listener.told == [("created", "t")]
 
 
 async def test_lists_are_added_to_and_only_lists(cluster: ControlledCluster) -> None:
-    await cluster.controller.create_topic("t")
-    await cluster.controller.alter_topic_config("t", {"cleanup.policy": Append("compact")})
+    await cluster.administration.create_topic("t")
+    await cluster.administration.alter_topic_config("t", {"cleanup.policy": Append("compact")})
     assert cluster.image.topics["t"].config == {"cleanup.policy": "delete,compact"}
-    error = await refusal(cluster.controller.alter_topic_config("t", {"retention.ms": Append("5")}))
+    error = await refusal(cluster.administration.alter_topic_config("t", {"retention.ms": Append("5")}))
     assert error.code is ErrorCode.INVALID_CONFIG
     assert error.message == "Can't APPEND to key retention.ms because its type is not LIST."
 
 
 async def test_brokers_settings_change_for_all_and_for_one(cluster: ControlledCluster) -> None:
-    await cluster.controller.create_topic("t")
-    await cluster.controller.alter_broker_config(None, {"log.retention.ms": "5"})
-    await cluster.controller.alter_broker_config(NODE_ID, {"log.retention.ms": "6"})
+    await cluster.administration.create_topic("t")
+    await cluster.administration.alter_broker_config(None, {"log.retention.ms": "5"})
+    await cluster.administration.alter_broker_config(NODE_ID, {"log.retention.ms": "6"})
     assert cluster.image.broker_config == {"log.retention.ms": "5"}
     assert effective_topic_settings({}, cluster.settings)["retention.ms"] == 6
-    await cluster.controller.alter_broker_config(NODE_ID, {"log.retention.ms": None})
+    await cluster.administration.alter_broker_config(NODE_ID, {"log.retention.ms": None})
     assert effective_topic_settings({}, cluster.settings)["retention.ms"] == 5
 
 
 async def test_a_broker_setting_that_is_fixed_is_refused(cluster: ControlledCluster) -> None:
-    error = await refusal(cluster.controller.alter_broker_config(None, {"node.id": "5"}))
+    error = await refusal(cluster.administration.alter_broker_config(None, {"node.id": "5"}))
     assert error.code is ErrorCode.INVALID_REQUEST
     assert cluster.image.broker_config == {}
 
@@ -278,9 +279,9 @@ async def test_a_broker_setting_that_is_fixed_is_refused(cluster: ControlledClus
 
 
 async def test_blocks_of_producer_ids_never_overlap_across_restarts(cluster: ControlledCluster, tmp_path: Path) -> None:
-    blocks = await asyncio.gather(*(cluster.controller.next_producer_id_block() for _ in range(3)))
+    blocks = await asyncio.gather(*(cluster.administration.next_producer_id_block() for _ in range(3)))
     again = await restarted(cluster, tmp_path)
-    blocks = [*blocks, await again.controller.next_producer_id_block()]
+    blocks = [*blocks, await again.administration.next_producer_id_block()]
     assert blocks == [range(1000), range(1000, 2000), range(2000, 3000), range(3000, 4000)]
     await again.stop()
 
@@ -290,43 +291,41 @@ async def test_blocks_of_producer_ids_never_overlap_across_restarts(cluster: Con
 
 async def test_a_write_that_did_not_happen_is_not_seen(cluster: ControlledCluster) -> None:
     cluster.store.fail_before = True
-    error = await refusal(cluster.controller.create_topic("a.b"))
+    error = await refusal(cluster.administration.create_topic("a.b"))
     assert error.code is ErrorCode.REQUEST_TIMED_OUT
     assert cluster.image.topics == {}
     cluster.store.fail_before = False
-    await cluster.controller.create_topic("a_b")
+    await cluster.administration.create_topic("a_b")
     assert cluster.listener.told == [("created", "a_b")]
 
 
 async def test_a_write_that_happened_though_it_failed_is_found_by_the_next_change(cluster: ControlledCluster) -> None:
-    await cluster.controller.create_topic("doomed")
+    await cluster.administration.create_topic("doomed")
     cluster.store.fail_after = True
-    await refusal(cluster.controller.create_topic("t"))
-    await refusal(cluster.controller.delete_topic("doomed"))
+    await refusal(cluster.administration.create_topic("t"))
+    await refusal(cluster.administration.delete_topic("doomed"))
     cluster.store.fail_after = False
-    error = await refusal(cluster.controller.create_topic("t"))
+    error = await refusal(cluster.administration.create_topic("t"))
     assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
     assert list(cluster.image.topics) == ["t"]
     assert cluster.listener.told == [("created", "doomed"), ("created", "t"), ("deleted", "doomed")]
 
 
 async def test_someone_elses_write_is_not_overwritten(cluster: ControlledCluster) -> None:
-    await cluster.controller.create_topic("t")
+    await cluster.administration.create_topic("t")
     stored = await cluster.store.get("/topics/t")
     await cluster.store.multi([Set("/topics/t", stored.data.replace(b'"config":{}', b'"config":{"flush":"os"}'))])
-    error = await refusal(cluster.controller.alter_topic_config("t", {"retention.ms": "5"}))
-    assert error.code is ErrorCode.NOT_CONTROLLER
-    await cluster.controller.alter_topic_config("t", {"retention.ms": "5"})
+    await cluster.administration.alter_topic_config("t", {"retention.ms": "5"})
     assert cluster.image.topics["t"].config == {"flush": "os", "retention.ms": "5"}
 
 
 async def test_a_change_is_finished_though_whoever_asked_has_gone(cluster: ControlledCluster) -> None:
-    asking = asyncio.create_task(cluster.controller.create_topic("t"))
+    asking = asyncio.create_task(cluster.administration.create_topic("t"))
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    await cluster.controller.close()
+    await cluster.administration.close()
     assert list(cluster.image.topics) == ["t"]
     assert cluster.listener.told == [("created", "t")]
 
@@ -338,20 +337,20 @@ async def test_a_listener_that_fails_does_not_undo_the_change(cluster: Controlle
 
         topic_changed = topic_deleted = None
 
-    cluster.controller.subscribe(Broken())  # type: ignore[arg-type]
+    cluster.catalog.subscribe(Broken())  # type: ignore[arg-type]
     later = type(cluster.listener)(cluster.image)
-    cluster.controller.subscribe(later)
-    await cluster.controller.create_topic("t")
+    cluster.catalog.subscribe(later)
+    await cluster.administration.create_topic("t")
     assert later.told == [("created", "t")]
 
 
 async def test_every_change_gives_the_image_a_new_generation(cluster: ControlledCluster) -> None:
     generations = [cluster.image.generation]
     for change in (
-        cluster.controller.create_topic("t"),
-        cluster.controller.alter_topic_config("t", {"flush": "os"}),
-        cluster.controller.alter_broker_config(None, {"flush": "os"}),
-        cluster.controller.delete_topic("t"),
+        cluster.administration.create_topic("t"),
+        cluster.administration.alter_topic_config("t", {"flush": "os"}),
+        cluster.administration.alter_broker_config(None, {"flush": "os"}),
+        cluster.administration.delete_topic("t"),
     ):
         await change
         generations.append(cluster.image.generation)

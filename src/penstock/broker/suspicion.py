@@ -1,0 +1,83 @@
+"""What a broker does about replicas that may have lost something, before it tells anyone that it is back.
+
+Under `flush=commit` nothing that was acknowledged can be lost with the power. Otherwise a machine that went down took
+along what was written and not synced; a folder that is new to its broker lacks everything; and recovery may have found
+damage. Such a replica must not count as in sync until it has fetched again what it lacks, so it takes itself out. The
+write happens even where it changes nothing: whoever was about to take it in on the strength of its former life fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from penstock.cluster.catalog import Catalog, Conflict
+from penstock.cluster.elections import withdraw
+from penstock.cluster.model import NO_LEADER, ClusterImage, PartitionState, TopicState
+from penstock.cluster.settings import BrokerSettings, effective_topic_settings
+
+log = logging.getLogger("penstock.broker")
+
+TOPICS_PER_WRITE = 100
+
+
+class Suspicion:
+    def __init__(
+        self,
+        node_id: int,
+        settings: BrokerSettings,
+        *,
+        damaged: set[tuple[str, int]],
+        power_lost: bool,
+        folder_is_new: bool,
+    ) -> None:
+        self._node_id = node_id
+        self._settings = settings
+        self._damaged = damaged
+        self._power_lost = power_lost
+        self._folder_is_new = folder_is_new
+
+    async def act(self, catalog: Catalog, image: ClusterImage) -> None:
+        if not (self._damaged or self._power_lost or self._folder_is_new):
+            return
+        names = [topic.name for topic in image.topics.values() if self._after(topic) is not None]
+        for start in range(0, len(names), TOPICS_PER_WRITE):
+            await self._write(catalog, image, names[start : start + TOPICS_PER_WRITE])
+
+    async def _write(self, catalog: Catalog, image: ClusterImage, names: list[str]) -> None:
+        while True:
+            found = [image.topics[name] for name in names if name in image.topics]
+            changed = [after for topic in found if (after := self._after(topic)) is not None]
+            try:
+                if changed:
+                    await catalog.write_topics(changed)
+                    log.warning(
+                        "replicas may have lost records: not in sync until they have caught up",
+                        extra={"topics": len(changed)},
+                    )
+                return
+            except Conflict:
+                continue
+
+    def _after(self, topic: TopicState) -> TopicState | None:
+        """None if nothing of it is suspect."""
+        value: Mapping[str, Any] = effective_topic_settings(topic.config, self._settings)
+        all_of_it = self._folder_is_new or (self._power_lost and value["flush"] != "commit")
+        partitions, suspect = list(topic.partitions), False
+        for index, state in enumerate(partitions):
+            here = self._node_id in state.replicas and len(state.replicas) > 1
+            if here and (all_of_it or (topic.name, index) in self._damaged):
+                suspect = True
+                partitions[index] = self._without(state, value["min.insync.replicas"])
+        return replace(topic, partitions=tuple(partitions)) if suspect else None
+
+    def _without(self, state: PartitionState, min_insync: int) -> PartitionState:
+        after = withdraw(state, self._node_id, min_insync)
+        if after is state and self._folder_is_new and self._node_id in (*state.isr, *state.eligible):
+            # The only one that had it all has nothing any more: who leads now is for a person to say.
+            return replace(
+                state, leader=NO_LEADER, leader_epoch=state.leader_epoch + 1, isr=(), eligible=(), last_leader=NO_LEADER
+            )
+        return after

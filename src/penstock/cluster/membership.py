@@ -1,0 +1,137 @@
+"""This broker's place among the brokers: announced, announced anew after a lost session, given up at the end.
+
+Whoever reads the announcement takes another epoch for another life of the broker. An epoch rises with every
+announcement in the cluster, and its lower half is random: a client that claims to be a broker can't guess it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+
+from penstock.cluster.coordination import (
+    BadVersion,
+    Coordination,
+    CoordinationError,
+    Delete,
+    NodeExists,
+    NoNode,
+    Session,
+)
+from penstock.cluster.identity import RandomBytes
+from penstock.cluster.model import BrokerState, Endpoint
+from penstock.cluster.nodes import BrokerEpochNode, BrokerNode, ForeignNode, save
+
+log = logging.getLogger("penstock.membership")
+
+RANDOM_BITS = 31
+AGAIN_S = 0.2  # between two attempts to announce this broker
+
+
+class IdTaken(Exception):
+    """Another broker uses this one's number."""
+
+
+class Membership:
+    def __init__(self, store: Coordination, node_id: int, folder: str, random_bytes: RandomBytes) -> None:
+        self._store = store
+        self._node_id = node_id
+        self._folder = folder
+        self._random_bytes = random_bytes
+        self._announced: BrokerState | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._listeners: list[Callable[[BrokerState], None]] = []
+        store.on_session(self._session)
+
+    @property
+    def epoch(self) -> int:
+        """-1 before the first announcement."""
+        return self._announced.epoch if self._announced else -1
+
+    async def join(self, endpoints: tuple[Endpoint, ...], rack: str | None, patience_s: float) -> BrokerState:
+        """Announces the broker. A former life of its own is ended first; another's life is waited for, and then IdTaken
+        is raised: it may be that of a broker which has died just now."""
+        wanted = BrokerState(
+            self._node_id, endpoints, rack, folder=self._folder, host=socket.gethostname(), pid=os.getpid()
+        )
+        attempts = max(int(patience_s / AGAIN_S), 1)
+        while True:
+            try:
+                self._announced = await self._announce(wanted)
+                return self._announced
+            except IdTaken:
+                attempts -= 1
+                if not attempts:
+                    raise
+            await asyncio.sleep(AGAIN_S)
+
+    async def _announce(self, wanted: BrokerState) -> BrokerState:
+        while True:
+            counter = BrokerEpochNode.decode(await self._store.get(BrokerEpochNode.path))
+            number = int.from_bytes(self._random_bytes(4), "big") >> (32 - RANDOM_BITS)
+            broker = replace(wanted, epoch=(counter.count + 1) << RANDOM_BITS | number)
+            try:
+                await self._store.multi(
+                    [save(BrokerEpochNode(counter.count + 1, counter.version)), BrokerNode(broker).announce()]
+                )
+                return broker
+            except BadVersion:
+                continue  # another broker announced itself meanwhile
+            except NodeExists:
+                await self._end_former_life()
+
+    async def _end_former_life(self) -> None:
+        path = f"/brokers/{self._node_id}"
+        try:
+            stored = await self._store.get(path)
+            other = BrokerNode.decode(str(self._node_id), stored).broker
+            if other.folder != self._folder:
+                where = ", ".join(f"{endpoint.host}:{endpoint.port}" for endpoint in other.endpoints)
+                raise IdTaken(
+                    f"broker {self._node_id} runs already, at {where} on {other.host} (process {other.pid}). "
+                    "Stop it, or choose another number with --node-id."
+                )
+            await self._store.delete(path, stored.version)
+        except NoNode:
+            pass
+        except ForeignNode as error:
+            raise IdTaken(f"{error}. It is left alone: choose another number with --node-id.") from None
+
+    async def retire(self) -> None:
+        """Asks for this broker's leaderships to be moved to others."""
+        if self._announced is not None:
+            retiring = replace(self._announced, stopping=True)
+            await self._store.set(f"/brokers/{self._node_id}", BrokerNode(retiring).encode())
+            self._announced = retiring
+
+    def _session(self, session: Session) -> None:
+        if session is Session.RENEWED and self._announced is not None and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._join_again())
+
+    async def _join_again(self) -> None:
+        assert self._announced is not None
+        while self._announced is not None:
+            try:
+                self._announced = await self._announce(self._announced)
+                log.info("announced again: the session was lost", extra={"epoch": self._announced.epoch})
+                return
+            except IdTaken as error:
+                log.error("%s", error)
+            except CoordinationError as error:
+                log.warning("not announced yet: %s", error)
+            await asyncio.sleep(AGAIN_S)
+
+    async def leave(self) -> None:
+        announced, self._announced = self._announced, None
+        if self._task is not None:
+            self._task.cancel()
+        if announced is None or not self._store.connected:
+            return
+        try:
+            await self._store.multi([Delete(f"/brokers/{self._node_id}")])
+        except CoordinationError as error:
+            log.warning("not withdrawn: others learn of the stop when the session expires: %s", error)

@@ -1,0 +1,419 @@
+"""Copies from one leading broker all partitions that it leads and this broker follows.
+
+One connection, one incremental fetch session (KIP-227): a request names only partitions whose position has changed, and
+waits at the leader until one of them has something. What came is written, and under `flush=commit` on the device,
+before it is asked for more: to the leader, asking for an offset means having all before it. A partition that begins an
+epoch asks first where the epoch of its newest batch ends at the leader, and cuts off what the leader does not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from enum import Enum
+from typing import Protocol
+
+from penstock.protocol.errors import ApiError, CorruptBatch, ErrorCode
+from penstock.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from penstock.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from penstock.replication.copying import copy
+from penstock.replication.partition import Partition
+from penstock.replication.reconciling import parting
+from penstock.transport.peer import Address, Network, Peer
+
+log = logging.getLogger("penstock.replication")
+
+FETCH_VERSION = 17
+EPOCHS_VERSION = 4
+REQUEST_S_MAX = 10.0
+BACKOFF_S_FIRST = 0.02
+BACKOFF_S_MAX = 1.0
+RESPONSE_MAX = 4 * 1024 * 1024
+PARTITION_MAX = 1024 * 1024
+PARTITIONS_PER_REQUEST = 10_000
+
+
+class Keeper(Protocol):
+    """What happens to a follower's log besides appends, in its own time."""
+
+    def truncate(self, partition: Partition, offset: int) -> Awaitable[None]: ...
+    def restart(self, partition: Partition, offset: int) -> Awaitable[None]: ...
+    def advance_start(self, partition: Partition, offset: int) -> None: ...
+    def fetch_delay_ms(self, partition: Partition, now_ms: int) -> int: ...
+    def took(self, partition: Partition, size: int, now_ms: int) -> None: ...
+    def now_ms(self) -> int: ...
+
+
+class Phase(Enum):
+    PARTING = "parting"  # finding out where the logs part
+    BUSY = "busy"  # the leader was asked, or the log is being cut
+    DUE = "due"  # to be asked for in the next fetch
+    ASKED = "asked"  # the leader will answer when there is something
+    STORING = "storing"  # something came, and is on its way to the device
+    RESTING = "resting"  # something went wrong
+
+
+class _Following:
+    __slots__ = ("backoff_s", "epoch", "partition", "phase", "stored_at")
+
+    def __init__(self, partition: Partition, epoch: int) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.phase = Phase.PARTING
+        self.backoff_s = BACKOFF_S_FIRST
+        self.stored_at = 0  # the offset that must be stored before more is asked for
+
+
+class Fetcher:
+    def __init__(
+        self,
+        leader: int,
+        network: Network,
+        address: Callable[[], Address | None],
+        node_id: int,
+        broker_epoch: Callable[[], int],
+        wait_ms: Callable[[], int],
+        keeper: Keeper,
+    ) -> None:
+        self.leader = leader
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._wait_ms = wait_ms
+        self._keeper = keeper
+        self._loop = asyncio.get_running_loop()
+        self._fetches: Peer = network.peer(address)
+        self._questions: Peer = network.peer(address)
+        self._following: dict[tuple[bytes, int], _Following] = {}
+        self._due: dict[tuple[bytes, int], None] = {}
+        self._storing: dict[tuple[bytes, int], None] = {}
+        self._forgotten: dict[tuple[bytes, int], None] = {}
+        self._session_id = 0
+        self._session_epoch = 0
+        self._in_flight = 0
+        self._asking = False  # a question about epochs is on its way
+        self._scheduled = False
+        self._backoff_s = BACKOFF_S_FIRST
+        self._resting = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    # ---- what is followed
+
+    def add(self, partition: Partition, epoch: int) -> None:
+        key = (partition.topic_id, partition.index)
+        self._drop(key)
+        following = self._following[key] = _Following(partition, epoch)
+        partition.stored = lambda: self._stored(key, following)
+        self._schedule()
+
+    def remove(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.index)
+        if self._drop(key):
+            self._forgotten[key] = None
+            self._schedule()
+
+    def _drop(self, key: tuple[bytes, int]) -> bool:
+        following = self._following.pop(key, None)
+        self._due.pop(key, None)
+        self._storing.pop(key, None)
+        if following is None:
+            return False
+        following.partition.stored = None
+        return True
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._following
+
+    def close(self) -> None:
+        self._closed = True
+        for key in list(self._following):
+            self._drop(key)
+        for task in self._tasks:
+            task.cancel()
+        self._fetches.close()
+        self._questions.close()
+
+    # ---- the next step
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self._loop.call_soon(self._step)
+
+    def _step(self) -> None:
+        self._scheduled = False
+        if self._closed:
+            return
+        self._ask_about_epochs()
+        if self._resting or self._storing:
+            return
+        # A partition that is new need not wait until the leader has something of another.
+        may_fetch = not self._in_flight or (self._due and self._in_flight == 1 and self._session_id)
+        if may_fetch and (self._following or self._forgotten):
+            self._fetch()
+
+    def _rest(self, following: _Following, phase: Phase = Phase.PARTING, reason: int = 0) -> None:
+        """Tries again later, and each time later than before."""
+        facts = {"partition": following.partition.name, "leader": self.leader, "error": reason}
+        log.debug("rests", extra=facts)
+        following.phase = Phase.RESTING
+        delay_s = following.backoff_s
+        following.backoff_s = min(2 * delay_s, BACKOFF_S_MAX)
+        self._loop.call_later(delay_s, self._wake, following, phase)
+
+    def _wake(self, following: _Following, phase: Phase) -> None:
+        key = (following.partition.topic_id, following.partition.index)
+        if self._following.get(key) is following and following.phase is Phase.RESTING:
+            if following.partition.error is not None:
+                self._rest(following, phase)
+                return
+            following.phase = phase
+            if phase is Phase.DUE:
+                self._due[key] = None
+            self._schedule()
+
+    # ---- where the logs part
+
+    def _ask_about_epochs(self) -> None:
+        if self._asking:
+            return
+        asked: dict[str, OffsetForLeaderTopic] = {}
+        count = 0
+        for key, following in self._following.items():
+            if following.phase is not Phase.PARTING:
+                continue
+            latest = following.partition.log.epochs.latest
+            if latest < 0:  # nothing is there to part with
+                following.phase = Phase.DUE
+                self._due[key] = None
+                continue
+            following.phase = Phase.BUSY
+            name = following.partition.topic
+            topic = asked.setdefault(name, OffsetForLeaderTopic(topic=name))
+            topic.partitions.append(
+                OffsetForLeaderPartition(partition=key[1], current_leader_epoch=following.epoch, leader_epoch=latest)
+            )
+            count += 1
+            if count >= PARTITIONS_PER_REQUEST:
+                break
+        if asked:
+            self._asking = True
+            followed = list(self._following.items())
+            request = OffsetForLeaderEpochRequest(replica_id=self._node_id, topics=list(asked.values()))
+            self._questions.ask(
+                request, EPOCHS_VERSION, OffsetForLeaderEpochResponse,
+                lambda response: self._epochs_answered(followed, response), REQUEST_S_MAX,
+            )  # fmt: skip
+
+    def _epochs_answered(
+        self, asked: list[tuple[tuple[bytes, int], _Following]], response: OffsetForLeaderEpochResponse | None
+    ) -> None:
+        self._asking = False
+        if self._closed:
+            return
+        answers = {
+            (topic.topic, end.partition): end
+            for topic in (response.topics if response else ())
+            for end in topic.partitions
+        }
+        for key, following in asked:
+            if self._following.get(key) is not following or following.phase is not Phase.BUSY:
+                continue
+            end = answers.get((following.partition.topic, key[1]))
+            if end is None or end.error_code:
+                self._rest(following, reason=end.error_code if end is not None else -1)
+            else:
+                self._part(key, following, end.leader_epoch, end.end_offset)
+        self._schedule()
+
+    def _part(self, key: tuple[bytes, int], following: _Following, epoch: int, end_offset: int) -> None:
+        store = following.partition.log
+        found = parting(store.epochs, store.end_offset, epoch, end_offset)
+        following.phase = Phase.BUSY
+        if found.offset >= store.end_offset:
+            self._go_on(key, following, found.agreed)
+            return
+        facts = {"partition": following.partition.name, "from": store.end_offset, "to": found.offset, "epoch": epoch}
+        log.info("truncated: the leader has other records", extra=facts)
+        self._carry_out(key, following, self._keeper.truncate(following.partition, found.offset), found.agreed)
+
+    def _carry_out(self, key: tuple[bytes, int], following: _Following, work: Awaitable[None], agreed: bool) -> None:
+        async def carry_out() -> None:
+            try:
+                await work
+            except OSError as error:
+                log.error("not truncated: %s", error, extra={"partition": following.partition.name})
+                following.partition.stop(error)
+                return
+            self._go_on(key, following, agreed)
+
+        task = self._loop.create_task(carry_out())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _go_on(self, key: tuple[bytes, int], following: _Following, agreed: bool) -> None:
+        if self._following.get(key) is following and not self._closed:
+            following.phase = Phase.DUE if agreed else Phase.PARTING
+            if agreed:
+                self._due[key] = None
+            self._schedule()
+
+    # ---- fetching
+
+    def _fetch(self) -> None:
+        topics: dict[bytes, FetchTopic] = {}
+        due, self._due = self._due, {}
+        if self._session_epoch == 0:  # a new session names everything that it is about
+            due = {key: None for key, each in self._following.items() if each.phase in (Phase.DUE, Phase.ASKED)}
+            self._forgotten.clear()
+        for key in due:
+            following = self._following[key]
+            if following.partition.local_end.offset < following.partition.log.end_offset:  # it led until now
+                self._store(key, following)
+                continue
+            delay_ms = self._keeper.fetch_delay_ms(following.partition, self._keeper.now_ms())
+            if delay_ms:
+                following.phase = Phase.RESTING
+                self._loop.call_later(delay_ms / 1000, self._wake, following, Phase.DUE)
+                continue
+            following.phase = Phase.ASKED
+            topic = topics.get(key[0])
+            if topic is None:
+                topic = topics[key[0]] = FetchTopic(topic_id=key[0])
+            store = following.partition.log
+            topic.partitions.append(
+                FetchPartition(
+                    partition=key[1], current_leader_epoch=following.epoch, fetch_offset=store.end_offset,
+                    last_fetched_epoch=store.epochs.latest, log_start_offset=store.start_offset,
+                    partition_max_bytes=PARTITION_MAX,
+                )
+            )  # fmt: skip
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=self._broker_epoch()),
+            max_wait_ms=self._wait_ms(), min_bytes=1, max_bytes=RESPONSE_MAX, session_id=self._session_id,
+            session_epoch=self._session_epoch, topics=list(topics.values()),
+            forgotten_topics_data=_forgotten(self._forgotten),
+        )  # fmt: skip
+        self._forgotten.clear()
+        if self._session_id:
+            self._session_epoch += 1
+        self._in_flight += 1
+        timeout_s = REQUEST_S_MAX + self._wait_ms() / 1000
+        self._fetches.ask(request, FETCH_VERSION, FetchResponse, self._answered, timeout_s)
+
+    def _answered(self, response: FetchResponse | None) -> None:
+        self._in_flight -= 1
+        if self._closed:
+            return
+        if response is None or response.error_code:
+            self._session_lost(response)
+            return
+        self._backoff_s = BACKOFF_S_FIRST
+        if self._session_epoch == 0:
+            self._session_id = response.session_id
+            self._session_epoch = 1 if response.session_id else 0
+        now_ms = self._keeper.now_ms()
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = (topic.topic_id, data.partition_index)
+                following = self._following.get(key)
+                if following is not None and following.phase is Phase.ASKED:
+                    self._take(key, following, data, now_ms)
+        self._schedule()
+
+    def _session_lost(self, response: FetchResponse | None) -> None:
+        """Everything is asked for anew, a little later: the leader may be gone, or not know of this broker yet."""
+        self._session_id = self._session_epoch = 0
+        for key, following in self._following.items():
+            if following.phase is Phase.ASKED:
+                following.phase = Phase.DUE
+                self._due[key] = None
+        if self._in_flight or self._resting:
+            return
+        self._resting = True
+        self._loop.call_later(self._backoff_s, self._rested)
+        self._backoff_s = min(2 * self._backoff_s, BACKOFF_S_MAX)
+        if response is not None:
+            log.debug("fetch refused", extra={"leader": self.leader, "error": response.error_code})
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._schedule()
+
+    def _take(self, key: tuple[bytes, int], following: _Following, data: PartitionData, now_ms: int) -> None:
+        partition = following.partition
+        if data.error_code:
+            self._refused(key, following, data)
+            return
+        if data.diverging_epoch is not None:
+            self._part(key, following, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            return
+        following.backoff_s = BACKOFF_S_FIRST
+        if data.records:
+            self._keeper.took(partition, len(data.records), now_ms)
+            try:
+                copy(partition, data.records, now_ms)
+            except (CorruptBatch, ApiError) as error:
+                log.error("not copied: %s", error, extra={"partition": partition.name, "leader": self.leader})
+                self._rest(following)
+                return
+            self._store(key, following)
+        partition.leader_committed(data.high_watermark)
+        if data.log_start_offset > partition.log.start_offset:
+            self._keeper.advance_start(partition, data.log_start_offset)
+
+    def _refused(self, key: tuple[bytes, int], following: _Following, data: PartitionData) -> None:
+        store = following.partition.log
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset > store.end_offset:
+            log.warning(
+                "begins anew: the leader's log begins behind the end of this one",
+                extra={"partition": following.partition.name, "start": data.log_start_offset},
+            )
+            following.phase = Phase.BUSY
+            self._carry_out(key, following, self._keeper.restart(following.partition, data.log_start_offset), True)
+            return
+        self._rest(following, reason=data.error_code)
+
+    def _store(self, key: tuple[bytes, int], following: _Following) -> None:
+        following.phase = Phase.STORING
+        following.stored_at = following.partition.log.next_offset
+        self._storing[key] = None
+        self._stored(key, following)
+
+    def _stored(self, key: tuple[bytes, int], following: _Following) -> None:
+        """Called whenever the partition has more for sure, or can't go on."""
+        if following.phase is not Phase.STORING:
+            return
+        partition = following.partition
+        if partition.local_end.offset >= following.stored_at:
+            following.phase = Phase.DUE
+            self._due[key] = None
+        elif partition.error is not None or partition.log.next_offset < following.stored_at:
+            self._rest(following)  # the disk failed, or was full
+        else:
+            return
+        self._storing.pop(key, None)
+        if not self._storing:
+            self._schedule()
+
+
+def _forgotten(keys: Iterable[tuple[bytes, int]]) -> list[ForgottenTopic]:
+    topics: dict[bytes, ForgottenTopic] = {}
+    for topic_id, index in keys:
+        topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)
+    return list(topics.values())

@@ -1,0 +1,311 @@
+"""Fetch by a follower: what the leader has, committed or not, as soon as it is written.
+
+A follower keeps one session. The leader remembers where each of its partitions stands, and looks only at those that
+were written to or asked for since: what a fetch costs depends on what moves, not on how many partitions there are. What
+was sent is not sent again until the follower asks for the partition anew, which says that it has stored what it got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+from penstock.replication.partition import Partition
+from penstock.replication.replicas import Replicas
+from penstock.server.context import Call, Context
+from penstock.server.deferred import Deferred
+from penstock.storage.segment import CorruptSegment
+
+log = logging.getLogger("penstock.server")
+
+READ_NOW_MAX = 64 * 1024
+WAIT_MS_MAX = 60_000
+FULL_EPOCH, NO_SESSION_EPOCH = 0, -1
+
+Key = tuple[bytes, int]
+
+
+def handle(context: Context, call: Call[FetchRequest]) -> FetchResponse | Deferred[FetchResponse]:
+    request = call.request
+    claimed = request.replica_state
+    broker = context.image.brokers.get(claimed.replica_id) if claimed is not None else None
+    if claimed is None or broker is None or broker.epoch != claimed.replica_epoch or broker.node_id == context.node_id:
+        log.warning(
+            "a fetch was refused: it does not come from the broker that it names", extra={"from": call.client_host}
+        )
+        return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    sessions = context.replica_sessions
+    session = sessions.get(broker.node_id)
+    if request.session_epoch in (FULL_EPOCH, NO_SESSION_EPOCH):
+        if session is not None:
+            session.close()
+        session_id = (session.session_id if session is not None else 0) % 0x7FFFFFFF + 1
+        session = sessions[broker.node_id] = ReplicaSession(context, broker.node_id, session_id)
+    elif session is None or session.session_id != request.session_id:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    elif session.epoch != request.session_epoch:
+        return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+    return session.fetch(request)
+
+
+class _Place:
+    """A follower in one partition."""
+
+    __slots__ = ("armed", "asked", "key", "partition", "session", "told")
+
+    def __init__(self, session: ReplicaSession, key: Key, asked: FetchPartition) -> None:
+        self.session = session
+        self.key = key
+        self.asked = asked
+        self.partition: Partition | None = None
+        self.armed = True  # it waits to be told
+        self.told = -1  # of the high watermark
+
+    def wake(self) -> None:
+        if self.armed:
+            self.session.wake(self)
+
+
+class ReplicaSession:
+    def __init__(self, context: Context, replica: int, session_id: int) -> None:
+        self._context = context
+        self._replicas: Replicas = context.replicas
+        self._replica = replica
+        self._turn = context.replicas.turn
+        self.session_id = session_id
+        self.epoch = 0
+        self._places: dict[Key, _Place] = {}
+        self._ready: dict[_Place, None] = {}
+        self._waiting: Deferred[FetchResponse] | None = None
+        self._request: FetchRequest = FetchRequest(max_wait_ms=0, min_bytes=0)
+        self._timer: asyncio.TimerHandle | None = None
+        self._held: dict[_Place, None] = {}
+        self._held_timer: asyncio.TimerHandle | None = None
+        self._scheduled = False
+
+    def fetch(self, request: FetchRequest) -> FetchResponse | Deferred[FetchResponse]:
+        self.epoch = self.epoch + 1 if self.epoch < 0x7FFFFFFF else 1
+        self._request = request
+        now_ms = self._turn.wall_ms()
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                self._forget((forgotten.topic_id, index))
+        for topic in request.topics:
+            for asked in topic.partitions:
+                self._ask((topic.topic_id, asked.partition), asked, now_ms)
+        if self._ready and (response := self._response()) is not None:
+            return response
+        if request.max_wait_ms <= 0 or request.session_epoch <= FULL_EPOCH:
+            # The first of a session waits for nothing: until it is answered the follower could not ask for more.
+            return self._response(idle=True) or FetchResponse(session_id=self.session_id)
+        deferred: Deferred[FetchResponse] = Deferred()
+        self._waiting = deferred
+        deferred.cancel = self._cancelled
+        deferred.hurry = self._finish
+        wait_s = min(request.max_wait_ms, WAIT_MS_MAX) / 1000
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._finish)
+        return deferred
+
+    # ---- what is asked for
+
+    def _ask(self, key: Key, asked: FetchPartition, now_ms: int) -> None:
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = _Place(self, key, asked)
+        place.asked = asked
+        place.armed = True
+        partition = self._find(key)
+        if partition is not place.partition:
+            self._leave(place)
+            place.partition = partition
+            if partition is not None:
+                partition.followers[place.wake] = None
+        if partition is None or self._refusal(partition, asked) is not None:
+            self._ready[place] = None
+            return
+        if not self._diverges(partition, asked):
+            self._replicas.fetched(partition, self._replica, asked.fetch_offset, now_ms)
+        if partition.log.end_offset != asked.fetch_offset:
+            self._ready[place] = None
+
+    def _find(self, key: Key) -> Partition | None:
+        topic = self._context.image.topics_by_id.get(key[0])
+        return self._context.partitions.get(topic.name, key[1]) if topic is not None else None
+
+    def _refusal(self, partition: Partition, asked: FetchPartition) -> ErrorCode | None:
+        if asked.current_leader_epoch > partition.leader_epoch:
+            self._replicas.shown_epoch(partition, asked.current_leader_epoch)
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if not partition.leads:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if asked.current_leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if partition.error is not None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.deleted else ErrorCode.KAFKA_STORAGE_ERROR
+        return None
+
+    def _diverges(self, partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
+        if asked.last_fetched_epoch < 0:
+            return None
+        store = partition.log
+        epoch, end = store.epochs.end_offset(asked.last_fetched_epoch, store.end_offset)
+        if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
+            return EpochEndOffset(epoch=epoch, end_offset=end)
+        return None
+
+    def _forget(self, key: Key) -> None:
+        place = self._places.pop(key, None)
+        if place is not None:
+            self._leave(place)
+            self._ready.pop(place, None)
+            self._held.pop(place, None)
+
+    def _leave(self, place: _Place) -> None:
+        if place.partition is not None:
+            place.partition.followers.pop(place.wake, None)
+
+    # ---- waiting
+
+    def wake(self, place: _Place) -> None:
+        """Behind the writes of this turn, when all that was written in it is known."""
+        self._ready[place] = None
+        if self._waiting is not None and not self._scheduled:
+            self._scheduled = True
+            self._turn.answers.append(self._answer)
+            self._turn.schedule()
+
+    def _answer(self) -> None:
+        self._scheduled = False
+        if self._waiting is not None and (response := self._response()) is not None:
+            self._resolve(response)
+
+    def _finish(self) -> None:
+        """The wait is over, or the follower has more to ask."""
+        if self._waiting is not None:
+            self._resolve(self._response(idle=True) or FetchResponse(session_id=self.session_id))
+
+    def _resolve(self, response: FetchResponse) -> None:
+        deferred = self._waiting
+        self._cancelled()
+        if deferred is not None:
+            deferred.resolve(response)
+
+    def _cancelled(self) -> None:
+        self._waiting = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """Another session takes its place, or the follower is gone."""
+        self._cancelled()
+        if self._held_timer is not None:
+            self._held_timer.cancel()
+        for key in list(self._places):
+            self._forget(key)
+
+    def _hold(self, place: _Place, now_ms: int) -> None:
+        """What is throttled is looked at again when there may be budget for it."""
+        self._held[place] = None
+        if self._held_timer is None:
+            delay_s = self._replicas.next_send_ms(now_ms) / 1000
+            self._held_timer = asyncio.get_running_loop().call_later(delay_s, self._release)
+
+    def _release(self) -> None:
+        self._held_timer = None
+        held, self._held = self._held, {}
+        for place in held:
+            place.wake()
+
+    # ---- answering
+
+    def _response(self, *, idle: bool = False) -> FetchResponse | None:
+        """None if there is nothing to say. When the wait is over, followers learn how far is committed, too."""
+        response = FetchResponse(session_id=self.session_id)
+        topics: dict[bytes, FetchableTopicResponse] = {}
+        room = self._request.max_bytes
+        places = list(self._places.values()) if idle else list(self._ready)
+        self._ready = {}
+        for place in places:
+            if not place.armed:
+                continue
+            key = place.key
+            data, size = self._data(place, room)
+            if data is None:
+                if room <= 0 and size:
+                    self._ready[place] = None
+                continue
+            room -= size
+            topic = topics.get(key[0])
+            if topic is None:
+                topic = topics[key[0]] = FetchableTopicResponse(topic_id=key[0])
+                response.responses.append(topic)
+            topic.partitions.append(data)
+        return response if topics else None
+
+    def _data(self, place: _Place, room: int) -> tuple[PartitionData | None, int]:
+        partition, asked = place.partition, place.asked
+        data = PartitionData(
+            partition_index=asked.partition, error_code=0, high_watermark=-1, aborted_transactions=None, records=b""
+        )
+        if partition is None:
+            place.armed = False
+            data.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+            return data, 0
+        code = self._refusal(partition, asked)
+        if code is not None:
+            place.armed = False
+            data.error_code = code
+            data.current_leader = LeaderIdAndEpoch(leader_id=-1, leader_epoch=partition.leader_epoch)
+            return data, 0
+        store, offset = partition.log, asked.fetch_offset
+        data.high_watermark = partition.high_watermark
+        data.log_start_offset = store.start_offset
+        diverging = self._diverges(partition, asked)
+        if diverging is not None:
+            place.armed = False
+            data.diverging_epoch = diverging
+            return data, 0
+        if not store.start_offset <= offset <= store.end_offset:
+            place.armed = False
+            data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            return data, 0
+        if offset == store.end_offset:
+            if place.told == partition.high_watermark:
+                return None, 0
+            place.told = partition.high_watermark
+            return data, 0
+        if room <= 0:
+            return None, 1
+        now_ms = self._turn.wall_ms()
+        if not self._replicas.may_send(partition, self._replica, now_ms):
+            self._hold(place, now_ms)
+            return None, 0
+        size_max = min(asked.partition_max_bytes, room)
+        records: Any
+        try:
+            found = store.read(offset, size_max, store.end, at_least_one=True)
+            if found is None:
+                return None, 0
+            records = found.read() if found.size <= READ_NOW_MAX else found
+        except (CorruptSegment, OSError, ApiError) as error:
+            self._replicas.unreadable(partition, offset, error)
+            place.armed = False
+            data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            return data, 0
+        self._replicas.sent(partition, found.size, now_ms)
+        place.armed = False
+        place.told = partition.high_watermark
+        data.records = records
+        return data, found.size
