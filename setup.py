@@ -18,7 +18,10 @@ HOT = [
     "storage/producer_state.py",
     "storage/segment.py",
     "storage/log.py",
+    "replication/admission.py",
+    "replication/in_sync.py",
     "replication/partition.py",
+    "replication/copying.py",
     "server/fast_produce.py",
     "server/fast_fetch.py",
 ]

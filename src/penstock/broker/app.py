@@ -212,11 +212,12 @@ class Broker:
 
     async def _join(self) -> None:
         """Announces this broker. From here on it leads and follows."""
+        patience_s = ID_PATIENCE * self.settings.get("zookeeper.session.timeout.ms") / 1000
+        await self._membership.claim(patience_s)
         await self._suspicion.act(self._catalog, self.image)
         rack = self.settings.get("broker.rack")
         self.image.brokers[self._node_id] = BrokerState(self._node_id, self._endpoints, rack)
-        patience_s = ID_PATIENCE * self.settings.get("zookeeper.session.timeout.ms") / 1000
-        broker = await self._membership.join(self._endpoints, rack, patience_s)
+        broker = await self._membership.join(self._endpoints, rack)
         self.image.brokers[self._node_id] = broker
         self.image.generation += 1
         await self._controller.start()

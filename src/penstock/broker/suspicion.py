@@ -1,4 +1,6 @@
-"""What a broker does about replicas that may have lost something, before it tells anyone that it is back.
+"""What a broker does about its replicas before it tells anyone that it is back.
+
+What it led in its former life it leads no more, until it is elected to it in another epoch.
 
 Under `flush=commit` nothing that was acknowledged can be lost with the power. Otherwise a machine that went down took
 along what was written and not synced; a folder that is new to its broker lacks everything; and recovery may have found
@@ -14,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.cluster.catalog import Catalog, Conflict
-from penstock.cluster.elections import withdraw
+from penstock.cluster.elections import vacate, withdraw
 from penstock.cluster.model import NO_LEADER, ClusterImage, PartitionState, TopicState
 from penstock.cluster.settings import BrokerSettings, effective_topic_settings
 
@@ -40,8 +42,6 @@ class Suspicion:
         self._folder_is_new = folder_is_new
 
     async def act(self, catalog: Catalog, image: ClusterImage) -> None:
-        if not (self._damaged or self._power_lost or self._folder_is_new):
-            return
         names = [topic.name for topic in image.topics.values() if self._after(topic) is not None]
         for start in range(0, len(names), TOPICS_PER_WRITE):
             await self._write(catalog, image, names[start : start + TOPICS_PER_WRITE])
@@ -53,31 +53,31 @@ class Suspicion:
             try:
                 if changed:
                     await catalog.write_topics(changed)
-                    log.warning(
-                        "replicas may have lost records: not in sync until they have caught up",
-                        extra={"topics": len(changed)},
-                    )
+                    log.info("begins anew with its replicas", extra={"topics": len(changed)})
                 return
             except Conflict:
                 continue
 
     def _after(self, topic: TopicState) -> TopicState | None:
-        """None if nothing of it is suspect."""
+        """None if there is nothing to do about it."""
         value: Mapping[str, Any] = effective_topic_settings(topic.config, self._settings)
         all_of_it = self._folder_is_new or (self._power_lost and value["flush"] != "commit")
         partitions, suspect = list(topic.partitions), False
         for index, state in enumerate(partitions):
-            here = self._node_id in state.replicas and len(state.replicas) > 1
-            if here and (all_of_it or (topic.name, index) in self._damaged):
+            if self._node_id not in state.replicas or len(state.replicas) == 1:
+                continue
+            if all_of_it or (topic.name, index) in self._damaged:
                 suspect = True
                 partitions[index] = self._without(state, value["min.insync.replicas"])
+            elif state.leader == self._node_id:
+                suspect = True
+                partitions[index] = vacate(state, self._node_id)
         return replace(topic, partitions=tuple(partitions)) if suspect else None
 
     def _without(self, state: PartitionState, min_insync: int) -> PartitionState:
-        after = withdraw(state, self._node_id, min_insync)
-        if after is state and self._folder_is_new and self._node_id in (*state.isr, *state.eligible):
-            # The only one that had it all has nothing any more: who leads now is for a person to say.
-            return replace(
-                state, leader=NO_LEADER, leader_epoch=state.leader_epoch + 1, isr=(), eligible=(), last_leader=NO_LEADER
-            )
-        return after
+        after = vacate(withdraw(state, self._node_id, min_insync), self._node_id)
+        if not self._folder_is_new or self._node_id not in (*after.isr, *after.eligible):
+            return after
+        # The only one that had it all has nothing any more: who leads now is for a person to say.
+        epoch = max(after.leader_epoch, state.leader_epoch + 1)
+        return replace(after, leader=NO_LEADER, leader_epoch=epoch, isr=(), eligible=(), last_leader=NO_LEADER)

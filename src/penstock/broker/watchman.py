@@ -21,7 +21,7 @@ log = logging.getLogger("penstock.broker")
 
 CONNECT_S_MAX = 3.0
 AGAIN_S = 0.5
-REFUSED_AGAIN_S = 0.03  # a port that refuses twice is closed
+REFUSED_AGAIN_S = 0.01  # a port that refuses twice is closed
 
 Life = tuple[int, int]  # a broker and its epoch
 
@@ -60,19 +60,21 @@ class Watchman:
         )  # fmt: skip
 
     async def _watch(self, life: Life) -> None:
-        refused = 0
-        while refused < 2:
+        refused = False
+        while True:
             address = self._address_of(life[0])
             if address is None:
                 return
             try:
                 await self._until_broken(address)
-                refused = 0
+                refused = False
             except ConnectionRefusedError:
-                refused += 1
+                if refused:
+                    break
+                refused = True
                 await asyncio.sleep(REFUSED_AGAIN_S)
             except (OSError, TimeoutError):
-                refused = 0
+                refused = False
                 await asyncio.sleep(AGAIN_S)
         await self._take_back(life)
 

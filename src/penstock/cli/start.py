@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import __version__
+from penstock.cli.naming import command_name, reachable
 from penstock.cli.parser import Parser, key_value, not_negative
 from penstock.cli.problem import usage
 
@@ -137,19 +138,6 @@ def greeting(settings: BrokerSettings) -> str:
             "",
         ]
     )
-
-
-def command_name() -> str:
-    """What a person at this terminal types: the installed script may not be on the path."""
-    beside = Path(sys.executable).parent / "penstock"
-    on_path = any((Path(folder) / "penstock").exists() for folder in os.environ.get("PATH", "").split(os.pathsep))
-    return "penstock" if on_path or not beside.exists() else os.path.relpath(beside)
-
-
-def reachable(listen: str) -> str:
-    """An address a client on this machine can use: nobody connects to 0.0.0.0."""
-    host, _, port = listen.rpartition(":")
-    return f"127.0.0.1:{port}" if host in ("", "0.0.0.0", "[::]", "::") else listen
 
 
 def _bootstrap_option(address: str) -> str:

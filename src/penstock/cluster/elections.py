@@ -117,6 +117,15 @@ def withdraw(state: PartitionState, node_id: int, min_insync: int) -> PartitionS
     return _led_by(withdrawn, NO_LEADER) if node_id == state.leader else withdrawn
 
 
+def vacate(state: PartitionState, node_id: int) -> PartitionState:
+    """Without this leader until it is elected again: its next life begins an epoch of its own.
+
+    What it wrote and did not sync may be gone, and be on followers still. In the same epoch nobody could tell that from
+    what it writes to the same offsets now.
+    """
+    return _led_by(state, NO_LEADER) if state.leader == node_id else state
+
+
 def resign(state: PartitionState, node_id: int) -> PartitionState:
     """Without this leader, if another is in sync to take over.
 

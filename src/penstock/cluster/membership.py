@@ -52,22 +52,27 @@ class Membership:
         """-1 before the first announcement."""
         return self._announced.epoch if self._announced else -1
 
-    async def join(self, endpoints: tuple[Endpoint, ...], rack: str | None, patience_s: float) -> BrokerState:
-        """Announces the broker. A former life of its own is ended first; another's life is waited for, and then IdTaken
-        is raised: it may be that of a broker which has died just now."""
-        wanted = BrokerState(
-            self._node_id, endpoints, rack, folder=self._folder, host=socket.gethostname(), pid=os.getpid()
-        )
+    async def claim(self, patience_s: float) -> None:
+        """Ends a former life of this broker, whose session may last for a while. Another broker of the same number is
+        waited for, since it may have died just now; then IdTaken is raised."""
         attempts = max(int(patience_s / AGAIN_S), 1)
         while True:
             try:
-                self._announced = await self._announce(wanted)
-                return self._announced
+                await self._end_former_life()
+                return
             except IdTaken:
                 attempts -= 1
                 if not attempts:
                     raise
             await asyncio.sleep(AGAIN_S)
+
+    async def join(self, endpoints: tuple[Endpoint, ...], rack: str | None) -> BrokerState:
+        """Announces the broker."""
+        wanted = BrokerState(
+            self._node_id, endpoints, rack, folder=self._folder, host=socket.gethostname(), pid=os.getpid()
+        )
+        self._announced = await self._announce(wanted)
+        return self._announced
 
     async def _announce(self, wanted: BrokerState) -> BrokerState:
         while True:

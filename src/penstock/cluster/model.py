@@ -63,6 +63,7 @@ class ClusterImage:
     topics_by_id: dict[bytes, TopicState] = field(default_factory=dict)
     broker_config: dict[str, str] = field(default_factory=dict)  # cluster-wide dynamic settings
     group_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)  # of groups that have their own
+    unreachable: set[int] = field(default_factory=set)  # leaders to which this broker has just lost its connection
     generation: int = 0
 
     def put_topic(self, topic: TopicState) -> None:

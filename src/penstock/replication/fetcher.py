@@ -53,6 +53,7 @@ class Keeper(Protocol):
     def truncate(self, partition: Partition, offset: int) -> Awaitable[None]: ...
     def restart(self, partition: Partition, offset: int) -> Awaitable[None]: ...
     def advance_start(self, partition: Partition, offset: int) -> None: ...
+    def reached(self, leader: int, reached: bool) -> None: ...
     def fetch_delay_ms(self, partition: Partition, now_ms: int) -> int: ...
     def took(self, partition: Partition, size: int, now_ms: int) -> None: ...
     def now_ms(self) -> int: ...
@@ -68,14 +69,16 @@ class Phase(Enum):
 
 
 class _Following:
-    __slots__ = ("backoff_s", "epoch", "partition", "phase", "stored_at")
+    __slots__ = ("asked_in", "backoff_s", "committed", "epoch", "partition", "phase", "stored_at")
 
     def __init__(self, partition: Partition, epoch: int) -> None:
         self.partition = partition
         self.epoch = epoch
         self.phase = Phase.PARTING
         self.backoff_s = BACKOFF_S_FIRST
+        self.asked_in = 0  # the number of the fetch that named it last
         self.stored_at = 0  # the offset that must be stored before more is asked for
+        self.committed = 0  # what the leader said of its high watermark, which may be ahead of this log
 
 
 class Fetcher:
@@ -103,7 +106,8 @@ class Fetcher:
         self._forgotten: dict[tuple[bytes, int], None] = {}
         self._session_id = 0
         self._session_epoch = 0
-        self._in_flight = 0
+        self._sent = 0  # fetches; answers come in the same order
+        self._answers = 0
         self._asking = False  # a question about epochs is on its way
         self._scheduled = False
         self._backoff_s = BACKOFF_S_FIRST
@@ -166,6 +170,10 @@ class Fetcher:
         may_fetch = not self._in_flight or (self._due and self._in_flight == 1 and self._session_id)
         if may_fetch and (self._following or self._forgotten):
             self._fetch()
+
+    @property
+    def _in_flight(self) -> int:
+        return self._sent - self._answers
 
     def _rest(self, following: _Following, phase: Phase = Phase.PARTING, reason: int = 0) -> None:
         """Tries again later, and each time later than before."""
@@ -292,6 +300,7 @@ class Fetcher:
                 self._loop.call_later(delay_ms / 1000, self._wake, following, Phase.DUE)
                 continue
             following.phase = Phase.ASKED
+            following.asked_in = self._sent + 1
             topic = topics.get(key[0])
             if topic is None:
                 topic = topics[key[0]] = FetchTopic(topic_id=key[0])
@@ -312,18 +321,22 @@ class Fetcher:
         self._forgotten.clear()
         if self._session_id:
             self._session_epoch += 1
-        self._in_flight += 1
+        self._sent += 1
         timeout_s = REQUEST_S_MAX + self._wait_ms() / 1000
         self._fetches.ask(request, FETCH_VERSION, FetchResponse, self._answered, timeout_s)
 
     def _answered(self, response: FetchResponse | None) -> None:
-        self._in_flight -= 1
+        self._answers += 1
         if self._closed:
             return
         if response is None or response.error_code:
+            if response is None:
+                self._keeper.reached(self.leader, False)
             self._session_lost(response)
             return
-        self._backoff_s = BACKOFF_S_FIRST
+        if self._backoff_s != BACKOFF_S_FIRST:
+            self._backoff_s = BACKOFF_S_FIRST
+            self._keeper.reached(self.leader, True)
         if self._session_epoch == 0:
             self._session_id = response.session_id
             self._session_epoch = 1 if response.session_id else 0
@@ -332,7 +345,10 @@ class Fetcher:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
                 following = self._following.get(key)
-                if following is not None and following.phase is Phase.ASKED:
+                if following is None or following.phase is not Phase.ASKED:
+                    continue
+                # An answer to an earlier fetch may be of a log that the leader has cut since.
+                if following.asked_in <= self._answers:
                     self._take(key, following, data, now_ms)
         self._schedule()
 
@@ -363,7 +379,6 @@ class Fetcher:
         if data.diverging_epoch is not None:
             self._part(key, following, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             return
-        following.backoff_s = BACKOFF_S_FIRST
         if data.records:
             self._keeper.took(partition, len(data.records), now_ms)
             try:
@@ -373,6 +388,8 @@ class Fetcher:
                 self._rest(following)
                 return
             self._store(key, following)
+        following.backoff_s = BACKOFF_S_FIRST
+        following.committed = data.high_watermark
         partition.leader_committed(data.high_watermark)
         if data.log_start_offset > partition.log.start_offset:
             self._keeper.advance_start(partition, data.log_start_offset)
@@ -401,6 +418,7 @@ class Fetcher:
             return
         partition = following.partition
         if partition.local_end.offset >= following.stored_at:
+            partition.leader_committed(following.committed)
             following.phase = Phase.DUE
             self._due[key] = None
         elif partition.error is not None or partition.log.next_offset < following.stored_at:

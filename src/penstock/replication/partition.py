@@ -79,7 +79,7 @@ class PartitionSettings:
 
 
 class _SmallFile:
-    """A file that was replaced whole and not synced yet."""
+    """A file that was replaced whole and not synced yet, nor its name."""
 
     __slots__ = ("_disk", "path")
 
@@ -88,8 +88,9 @@ class _SmallFile:
         self.path = path
 
     def sync(self) -> None:
-        """In a thread. Its name is made durable with that of the log's first segment."""
+        """In a thread."""
         self._disk.open(self.path, writable=False).sync()
+        self._disk.sync_directory(self.path.parent)
 
 
 Waiter = tuple[int, Callable[[], None], int]

@@ -27,6 +27,7 @@ log = logging.getLogger("penstock.replication")
 
 LOOK_S = 0.5  # how often lagging followers, failed disks and impatient producers are looked for
 HIGH_WATERMARKS_EVERY = 10  # looks
+UNREACHABLE_S = 1.0
 
 Key = tuple[str, int]
 
@@ -153,6 +154,15 @@ class Replicas:
         offset = min(offset, partition.high_watermark)
         if offset > partition.log.start_offset:
             self._upkeep.advance_start_soon(partition, offset)
+
+    def reached(self, leader: int, reached: bool) -> None:
+        """Clients are not sent to a leader to which the connection has just been lost: it may be dead, and they would
+        ask again later than they do if there is none."""
+        if reached:
+            self._image.unreachable.discard(leader)
+        else:
+            self._image.unreachable.add(leader)
+            asyncio.get_running_loop().call_later(UNREACHABLE_S, self._image.unreachable.discard, leader)
 
     # ---- how fast
 

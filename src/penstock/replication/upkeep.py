@@ -165,8 +165,8 @@ class Upkeep:
                 quiet = asyncio.Event()
                 partition.when_quiet(quiet.set)
                 await quiet.wait()
-            if partition.leads or partition.deleted or partition.leader_epoch != epoch or partition.log.staged:
-                return
+            if partition.leads or partition.deleted or partition.leader_epoch != epoch:
+                return  # whoever takes the role over begins with a log that is whole
             if restart:
                 truncation.restart_at(partition.log, offset)
             else:

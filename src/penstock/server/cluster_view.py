@@ -41,6 +41,8 @@ class Leadership(NamedTuple):
 def leadership(image: ClusterImage, partition: PartitionState, reachable: set[int]) -> Leadership:
     """`reachable` holds the brokers that have the client's listener."""
     offline = [replica for replica in partition.replicas if replica not in reachable]
+    if partition.leader in image.unreachable:
+        return Leadership(NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE, offline)
     if partition.leader in reachable:
         return Leadership(partition.leader, ErrorCode.NONE, offline)
     known = partition.leader in image.brokers

@@ -90,6 +90,7 @@ class ReplicaSession:
         self._waiting: Deferred[FetchResponse] | None = None
         self._request: FetchRequest = FetchRequest(max_wait_ms=0, min_bytes=0)
         self._timer: asyncio.TimerHandle | None = None
+        self._outside: dict[_Place, None] = {}  # where the follower is not in sync
         self._held: dict[_Place, None] = {}
         self._held_timer: asyncio.TimerHandle | None = None
         self._scheduled = False
@@ -104,6 +105,8 @@ class ReplicaSession:
         for topic in request.topics:
             for asked in topic.partitions:
                 self._ask((topic.topic_id, asked.partition), asked, now_ms)
+        if self._outside:
+            self._look_at_outsiders(now_ms)
         if self._ready and (response := self._response()) is not None:
             return response
         if request.max_wait_ms <= 0 or request.session_epoch <= FULL_EPOCH:
@@ -136,8 +139,21 @@ class ReplicaSession:
             return
         if not self._diverges(partition, asked):
             self._replicas.fetched(partition, self._replica, asked.fetch_offset, now_ms)
+            if partition.in_sync is not None and self._replica not in partition.in_sync.members:
+                self._outside[place] = None
         if partition.log.end_offset != asked.fetch_offset:
             self._ready[place] = None
+
+    def _look_at_outsiders(self, now_ms: int) -> None:
+        """A fetch that does not name a partition asks for what it asked for before, so it shows anew where the follower
+        stands: that it was not taken in may be because a write met another."""
+        for place in list(self._outside):
+            partition = place.partition
+            in_sync = partition.in_sync if partition is not None else None
+            if partition is None or in_sync is None or self._replica in in_sync.members:
+                del self._outside[place]
+            elif place.armed and self._refusal(partition, place.asked) is None:
+                self._replicas.fetched(partition, self._replica, place.asked.fetch_offset, now_ms)
 
     def _find(self, key: Key) -> Partition | None:
         topic = self._context.image.topics_by_id.get(key[0])
@@ -170,6 +186,7 @@ class ReplicaSession:
             self._leave(place)
             self._ready.pop(place, None)
             self._held.pop(place, None)
+            self._outside.pop(place, None)
 
     def _leave(self, place: _Place) -> None:
         if place.partition is not None:

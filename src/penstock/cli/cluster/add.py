@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from penstock.cli.cluster.start import BROKERS_MAX, FIRST, add_folder, add_settings, broker_options
+from penstock.cli.cluster.options import add_folder, add_settings
+from penstock.cli.cluster.start import BROKERS_MAX, FIRST, broker_options
 from penstock.cli.parser import Parser, not_negative
 from penstock.cli.problem import Problem
 
@@ -74,7 +75,7 @@ def _next_address(record: Record, node_id: int) -> str:
 
 
 def _greeting(node_id: int, folder: ClusterFolder) -> str:
-    from penstock.cli.start import command_name
+    from penstock.cli.naming import command_name
 
     return "\n".join([
         "", f"  data        {folder.broker(node_id)}",

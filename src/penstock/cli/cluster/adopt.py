@@ -30,9 +30,9 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
 
     from penstock.broker.adoption import Refused, adopt
+    from penstock.cli.naming import command_name
     from penstock.cli.output import plural, print_json
     from penstock.cli.problem import Problem
-    from penstock.cli.start import command_name
 
     try:
         done = asyncio.run(adopt(args.data, args.zookeeper, args.node_id))

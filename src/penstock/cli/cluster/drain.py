@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from penstock.cli.cluster.moves import configure_moving
+from penstock.cli.cluster.options import add_moving
 from penstock.cli.parser import Parser, not_negative
 
 EXAMPLES = """\
@@ -20,7 +20,7 @@ A broker that is down can be drained too, as long as others have what it held.
 def configure(parser: Parser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("brokers", metavar="ID", nargs="+", type=not_negative)
-    configure_moving(parser)
+    add_moving(parser)
     parser.leaf(run)
 
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from penstock.cli.cluster.options import add_reach
 from penstock.cli.parser import Parser, add_json, add_yes
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def configure(parser: Parser) -> None:
-    from penstock.cli.cluster.reaching import add_reach
-
     parser.epilog = EXAMPLES
     parser.add_argument("places", metavar="TOPIC[:PARTITION]", nargs="*", help="default: all partitions")
     parser.add_argument(

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -205,9 +206,9 @@ class Fleet:
         for broker in running:
             os.kill(broker.pid, signal.SIGCONT)
             os.kill(broker.pid, signal.SIGTERM)
-        wishes, deadline = self._wishes, time.monotonic() + STOP_S_MAX
+        deadline = time.monotonic() + STOP_S_MAX
         while any(broker.running for broker in running):
-            if self._wishes > wishes or time.monotonic() > deadline:
+            if self._wishes > 1 or time.monotonic() > deadline:
                 self._kill(running)
             time.sleep(LOOK_S)
         if any(broker.process is not None and broker.process.poll() for broker in running):
@@ -223,4 +224,5 @@ class Fleet:
                 broker.process.wait()
 
     def _tell(self, line: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+        with suppress(OSError):  # the terminal may be gone, and the processes are to be stopped all the same
+            print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)

@@ -15,7 +15,6 @@ from typing import Any
 from penstock.cli.cluster.balancing import Move, Placement
 from penstock.cli.cluster.reaching import Cluster, Key, Moving, Snapshot
 from penstock.cli.output import plural
-from penstock.cli.parser import Parser, add_json, positive
 from penstock.cli.problem import Problem
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages import alter_partition_reassignments as altering
@@ -25,17 +24,6 @@ LOOK_S = 0.5
 LINE_S = 5.0  # between two lines where there is no terminal
 SHOWN_MAX = 20
 INTERRUPTED = 130
-
-
-def configure_moving(parser: Parser) -> None:
-    from penstock.cli.cluster.reaching import add_reach
-
-    parser.add_argument("--dry-run", action="store_true", help="only show what would move")
-    parser.add_argument(
-        "--throttle", metavar="BYTES/S", type=positive, help="how fast each broker may send and receive"
-    )
-    add_json(parser)
-    add_reach(parser)
 
 
 def placements(

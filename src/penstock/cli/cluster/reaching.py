@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock.cli.cluster.folder import DEFAULT, ClusterFolder, Record
-from penstock.cli.parser import DEFAULT_BOOTSTRAP, Parser
+from penstock.cli.parser import DEFAULT_BOOTSTRAP
 from penstock.cli.problem import Problem
 from penstock.cli.raw import Address, ask, check
 from penstock.protocol.messages import describe_configs as configs
@@ -77,17 +77,6 @@ class Snapshot:
     controller: int  # -1: none
     brokers: dict[int, Broker]
     partitions: list[Partition]
-
-
-def add_reach(parser: Parser) -> None:
-    parser.add_argument(
-        "--bootstrap", metavar="HOST:PORT",
-        help=f"a broker to ask, or several with commas (or $PENSTOCK_BOOTSTRAP; default: the cluster in --data, or "
-        f"{DEFAULT_BOOTSTRAP})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--data", metavar="DIR", type=Path, default=Path(DEFAULT), help=f"a cluster on this machine (./{DEFAULT})"
-    )
 
 
 def reach(args: argparse.Namespace) -> Cluster:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from penstock.cli.cluster.moves import configure_moving
+from penstock.cli.cluster.options import add_moving
 from penstock.cli.parser import Parser, positive
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def configure(parser: Parser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("--replicas", metavar="N", type=positive, help="partitions that have fewer get so many")
     parser.add_argument("--cancel", action="store_true", help="take back every move that is not complete")
-    configure_moving(parser)
+    add_moving(parser)
     parser.leaf(run)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli.cluster.folder import DEFAULT
-from penstock.cli.parser import Parser, key_value, positive
+from penstock.cli.cluster.options import add_folder, add_settings
+from penstock.cli.parser import Parser, positive
 
 if TYPE_CHECKING:
     from penstock.cli.cluster.fleet import LocalBroker
@@ -40,18 +41,6 @@ def configure(parser: Parser) -> None:
     add_folder(parser)
     add_settings(parser)
     parser.leaf(run)
-
-
-def add_folder(parser: Parser) -> None:
-    parser.add_argument("--data", metavar="DIR", type=Path, default=Path(DEFAULT), help=f"default: ./{DEFAULT}")
-
-
-def add_settings(parser: Parser) -> None:
-    parser.add_argument("--config", metavar="FILE", type=Path, help="settings of every broker, in TOML")
-    parser.add_argument(
-        "--set", dest="changes", metavar="NAME=VALUE", type=key_value, action="append", default=[],
-        help="a setting of every broker; repeatable",
-    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -154,8 +143,8 @@ def broker_options(args: argparse.Namespace, brokers: int) -> list[str]:
 
 
 def greeting(brokers: list[LocalBroker], connect: str, folder: ClusterFolder) -> str:
+    from penstock.cli.naming import command_name, reachable
     from penstock.cli.parser import DEFAULT_BOOTSTRAP
-    from penstock.cli.start import command_name, reachable
 
     addresses = [reachable(broker.listen) for broker in brokers]
     command = command_name()

@@ -9,7 +9,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.cluster.reaching import add_reach
+from penstock.cli.cluster.options import add_reach
 from penstock.cli.parser import Parser, add_json, positive_number
 
 if TYPE_CHECKING:
