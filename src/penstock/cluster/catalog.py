@@ -76,6 +76,7 @@ class Catalog:
         self._settings = settings
         self._node_id = node_id
         self._versions: dict[str, int] = {}  # of topic nodes
+        self._foreign: set[str] = set()  # names of topics whose nodes no broker has written
         self._broker_configs: dict[str, BrokerConfigNode] = {}
         self._group_configs: dict[str, GroupConfigNode] = {}
         self._broker_versions: dict[int, int] = {}
@@ -223,18 +224,23 @@ class Catalog:
             nodes = []
             for name, content in stored.items():
                 with _foreign_left_alone():
+                    self._foreign.add(name)
                     nodes.append(TopicNode.decode(name, content))
+                    self._foreign.discard(name)
         for node in nodes:
             self._versions[node.topic.name] = node.version
             self._put_topic(node.topic, tell=False)
 
     def _topic_told(self, name: str, content: Versioned | None) -> None:
         if content is None:
+            self._foreign.discard(name)
             if name in self._image.topics:
                 self._remove_topic(name)
             return
         with _foreign_left_alone():
+            self._foreign.add(name)
             node = TopicNode.decode(name, content)
+            self._foreign.discard(name)
             self._versions[name] = node.version
             if node.topic != self._image.topics.get(name):
                 self._put_topic(node.topic)
@@ -264,6 +270,9 @@ class Catalog:
 
     def topic_write(self, topic: TopicState) -> Create | Set:
         """The write that turns the topic into this, unless someone else has changed it."""
+        if topic.name in self._foreign:
+            problem = f"{TopicNode.path_of(topic.name)} holds something that no broker has written: it is left alone"
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, problem)
         known = self._versions.get(topic.name)
         return save(TopicNode(topic) if known is None else TopicNode(topic, known))
 

@@ -83,6 +83,7 @@ class ReplicaSession:
         self._replicas: Replicas = context.replicas
         self._replica = replica
         self._turn = context.replicas.turn
+        self._serves_consumers = context.image.brokers[replica].rack is not None  # those of its rack
         self.session_id = session_id
         self.epoch = 0
         self._places: dict[Key, _Place] = {}
@@ -134,6 +135,8 @@ class ReplicaSession:
             place.partition = partition
             if partition is not None:
                 partition.followers[place.wake] = None
+                if self._serves_consumers:  # they see nothing before this follower knows that it is committed
+                    partition.fetchers[place.wake] = None
         if partition is None or self._refusal(partition, asked) is not None:
             self._ready[place] = None
             return
@@ -191,6 +194,7 @@ class ReplicaSession:
     def _leave(self, place: _Place) -> None:
         if place.partition is not None:
             place.partition.followers.pop(place.wake, None)
+            place.partition.fetchers.pop(place.wake, None)
 
     # ---- waiting
 

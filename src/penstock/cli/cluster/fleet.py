@@ -211,7 +211,8 @@ class Fleet:
             if self._wishes > 1 or time.monotonic() > deadline:
                 self._kill(running)
             time.sleep(LOOK_S)
-        if any(broker.process is not None and broker.process.poll() for broker in running):
+        # One that had not begun to listen to signals ends by the first.
+        if any(broker.process and broker.process.poll() not in (0, -signal.SIGTERM) for broker in running):
             self._clean = False
         if self.zookeeper is not None:
             self.zookeeper.stop()
