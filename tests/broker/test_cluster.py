@@ -1,4 +1,4 @@
-"""Three brokers in one process and a real ZooKeeper: they find each other, replicate, and refuse who does not belong."""
+"""Three brokers in one process and a real ZooKeeper: they find each other, replicate, and refuse all others."""
 
 from __future__ import annotations
 

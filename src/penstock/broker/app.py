@@ -174,7 +174,7 @@ class Broker:
             catalog.subscribe(listener)
         catalog.on_cluster(self.replicas.brokers_changed)
         settings.subscribe(self.partitions.settings_changed)
-        self._controller = Controller(catalog, self._store, image, settings, node_id)
+        self._controller = Controller(catalog, self._store, image, settings, node_id, alone=not self._in_cluster)
         self._watchman = Watchman(node_id, image, self._store, self._address_of)
         if self._in_cluster and world.watchman:
             catalog.on_cluster(self._watchman.look)

@@ -50,8 +50,16 @@ class Term:
 
 class Controller:
     def __init__(
-        self, catalog: Catalog, store: Coordination, image: ClusterImage, settings: BrokerSettings, node_id: int
+        self,
+        catalog: Catalog,
+        store: Coordination,
+        image: ClusterImage,
+        settings: BrokerSettings,
+        node_id: int,
+        *,
+        alone: bool = False,
     ) -> None:
+        self._level = logging.DEBUG if alone else logging.INFO  # nobody asks who controls a single broker
         self._catalog = catalog
         self._store = store
         self._image = image
@@ -134,7 +142,7 @@ class Controller:
         self.term = Term(epoch, current.version + 1)
         self._image.controller_id = self._node_id
         self._image.generation += 1
-        log.info("became the controller", extra={"epoch": epoch})
+        log.log(self._level, "became the controller", extra={"epoch": epoch})
         self._look_at_all()
 
     async def _end_own_former_term(self) -> None:
