@@ -124,8 +124,20 @@ class EmbeddedStore:
 
     async def follow(self, path: str, told: Told) -> dict[str, Versioned]:
         check_path(path)
-        self._followers.append((path, told))  # first: what changes meanwhile is told of behind what is read
-        return await self.children_with_data(path)
+        meanwhile: list[tuple[str, Versioned | None]] = []
+        held = (path, lambda name, content: meanwhile.append((name, content)))
+        self._followers.append(held)
+        try:
+            contents = await self.children_with_data(path)
+        finally:
+            self._followers.remove(held)
+        for name, content in meanwhile:
+            if content is None:
+                contents.pop(name, None)
+            else:
+                contents[name] = content
+        self._followers.append((path, told))
+        return contents
 
     def _tell(self, changes: Sequence[Changed]) -> None:
         for path, content in changes:

@@ -392,8 +392,7 @@ class Partition:
         if store.end_offset > self.local_end.offset:  # if only by what a roll wrote before something failed
             self.written()
             if self.followers:
-                for follower in list(self.followers):
-                    follower()
+                self.wake_followers()
 
     def written(self) -> None:
         flush = self.settings.flush
@@ -524,10 +523,13 @@ class Partition:
             wake()
         for fetcher in list(self.fetchers):
             fetcher()
-        for follower in list(self.followers):
-            follower()
+        self.wake_followers()
         if self.stored is not None:
             self.stored()
+
+    def wake_followers(self) -> None:
+        for follower in list(self.followers):
+            follower()
 
     def _advance(self, end: LogPosition) -> None:
         """Never back: the end of a sync may be behind what writes alone have committed since it began."""

@@ -201,6 +201,7 @@ class Partitions:
         elif partition.in_sync is not None:
             partition.in_sync.update(state.replicas, state.isr, min_insync, may_commit, now_ms)
             partition.advance_in_sync()
+            partition.wake_followers()  # one that was put out may have caught up meanwhile
 
     def opened(self) -> Iterator[Partition]:
         return iter(list(self._open.values()))

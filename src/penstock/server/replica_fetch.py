@@ -142,10 +142,14 @@ class ReplicaSession:
             return
         if not self._diverges(partition, asked):
             self._replicas.fetched(partition, self._replica, asked.fetch_offset, now_ms)
-            if partition.in_sync is not None and self._replica not in partition.in_sync.members:
-                self._outside[place] = None
+            self._note_outsider(place)
         if partition.log.end_offset != asked.fetch_offset:
             self._ready[place] = None
+
+    def _note_outsider(self, place: _Place) -> None:
+        in_sync = place.partition.in_sync if place.partition is not None else None
+        if in_sync is not None and self._replica not in in_sync.members:
+            self._outside[place] = None
 
     def _look_at_outsiders(self, now_ms: int) -> None:
         """A fetch that does not name a partition asks for what it asked for before, so it shows anew where the follower
@@ -201,6 +205,7 @@ class ReplicaSession:
     def wake(self, place: _Place) -> None:
         """Behind the writes of this turn, when all that was written in it is known."""
         self._ready[place] = None
+        self._note_outsider(place)
         if self._waiting is not None and not self._scheduled:
             self._scheduled = True
             self._turn.answers.append(self._answer)
