@@ -263,8 +263,10 @@ class Broker:
         self._tell_groups_soon()
 
     def topic_changed(self, before: TopicState, after: TopicState) -> None:
-        log.info("changed topic", extra={"topic": after.name, "partitions": len(after.partitions)})
-        if before.partitions != after.partitions:
+        """Leaders and in-sync replicas come and go, and are nothing to groups."""
+        if len(before.partitions) != len(after.partitions) or before.config != after.config:
+            log.info("changed topic", extra={"topic": after.name, "partitions": len(after.partitions)})
+        if [each.replicas for each in before.partitions] != [each.replicas for each in after.partitions]:
             self._tell_groups_soon()
 
     def topic_deleted(self, topic: TopicState) -> None:

@@ -275,11 +275,18 @@ class Partitions:
         """Nothing to do: a partition is opened when it is first asked for."""
 
     def topic_changed(self, before: TopicState, after: TopicState) -> None:
+        settings = None
         for index, state in enumerate(after.partitions):
             partition = self._open.get((after.name, index))
-            if partition is not None and self.node_id in state.replicas:
-                partition.use_settings(self._partition_settings(after))
-                partition.log.settings = self._log_settings(after)
+            if partition is None or self.node_id not in state.replicas:
+                continue
+            if settings is None:
+                settings = self._partition_settings(after), self._log_settings(after)
+            if partition.settings != settings[0]:
+                partition.use_settings(settings[0])
+            partition.log.settings = settings[1]
+            was = before.partitions[index] if index < len(before.partitions) else None
+            if was != state or partition.settings is settings[0]:
                 self._take_role(partition, state)
         here = [index for index, state in enumerate(before.partitions) if self.node_id in state.replicas]
         self._delete(after, [index for index in here if self.node_id not in after.partitions[index].replicas])
