@@ -55,6 +55,9 @@ class FakeLoop:
     def call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
         """Nothing happens by itself."""
 
+    def time(self) -> float:
+        return 0.0
+
 
 class FakeCommitter:
     """In place of the threads that sync: a sync is under way until the test ends it."""

@@ -11,4 +11,10 @@ down to the connection that cuts a stream into frames, is the real one.
     tree, zookeeper    a coordination service with sessions that expire
     store              its client
     cluster            machines that have all of these, and one seed for all of them
+    brokers            whole brokers on such machines: started, stopped, paused, killed, without power
+    client, verdict    who writes and reads, and whether what was promised is so in the end
+    scenarios          stories, and schedules of random faults
+
+A seed that fails is replayed by its number: `test_nothing_is_lost_whatever_fails[SEED]`, or for another seed
+`python -m tests.simulation random_faults SEED`, which prints the trace.
 """

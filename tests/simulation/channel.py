@@ -37,6 +37,10 @@ class Channel:
             parcel = self._parcels.popleft()
             self._loop.call_soon(parcel.callback, *parcel.args, context=parcel.context)
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._parcels
+
     def hold(self) -> None:
         """Nothing arrives until it is released."""
         self._is_held = True

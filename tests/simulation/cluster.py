@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from penstock.transport.peer import Network
 from penstock.transport.turn import Turn
-from tests.simulation.committer import SimulatedCommitter
+from tests.simulation.committer import SYNC_S, SimulatedCommitter
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import SimulatedListener, SimulatedNetwork
@@ -63,6 +63,8 @@ class SimulatedMachine:
         self.disk = SimulatedDisk(folder, self.random.getrandbits(32))
         self.boots = 1
         self.ahead_s = 0.0  # its clock, of the true time
+        self.sync_s = SYNC_S  # how long its device takes
+        self.device_fails = False  # what is synced from now on does not reach it
         self._process: Process | None = None
 
     # ---- what it runs
@@ -107,7 +109,7 @@ class SimulatedMachine:
         return self.random.randbytes(size)
 
     def committer(self) -> SimulatedCommitter:
-        return SimulatedCommitter(self._cluster.loop, self.random)
+        return SimulatedCommitter(self._cluster.loop, self.random, self.sync_s, lambda: self.device_fails)
 
     def turn(self) -> Turn:
         return Turn(self._cluster.loop, self.clock_ns)

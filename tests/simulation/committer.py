@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import random
+from collections.abc import Callable
 
 from penstock.replication.commit import Done, Syncable
 
@@ -12,11 +15,16 @@ SYNC_S = (0.0002, 0.005)
 
 class SimulatedCommitter:
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, chance: random.Random, sync_s: tuple[float, float] = SYNC_S
+        self,
+        loop: asyncio.AbstractEventLoop,
+        chance: random.Random,
+        sync_s: tuple[float, float] = SYNC_S,
+        device_fails: Callable[[], bool] = lambda: False,
     ) -> None:
         self._loop = loop
         self._random = chance
         self._sync_s = sync_s
+        self._device_fails = device_fails
         self._under_way: dict[int, tuple[list[Syncable], Done]] = {}  # not on the device yet
         self._unsaid: dict[int, tuple[Done, OSError | None]] = {}  # on the device, but nobody knows
         self._number = 0
@@ -35,6 +43,8 @@ class SimulatedCommitter:
         files, done = self._under_way.pop(number)
         error = None
         try:
+            if self._device_fails():
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
             for file in files:
                 file.sync()
         except OSError as failure:

@@ -68,7 +68,7 @@ class SimulatedNetwork:
         """Breaks every connection between the two; new ones can be made."""
         for sock in list(self._sockets):
             if sock.peer is not None and {sock.host, sock.peer.host} == {one, other}:
-                sock.abort()
+                sock.tear()
 
     def _set_link(self, one: str, other: str, *, is_cut: bool) -> None:
         (self._cut.add if is_cut else self._cut.discard)((one, other))
@@ -107,7 +107,7 @@ class SimulatedNetwork:
         ours = SimulatedSocket(self._loop, host, there, self._random)
         theirs = SimulatedSocket(self._loop, address.host, back, self._random)
         ours.peer, theirs.peer = theirs, ours
-        for sock in [sock for sock in self._sockets if sock.closed]:
+        for sock in [sock for sock in self._sockets if sock.closed and sock.outgoing.is_empty]:
             del self._sockets[sock]
         self._sockets.update({ours: None, theirs: None})
         process = PROCESS.get()

@@ -90,7 +90,7 @@ class SimulatedSocket:
         """Taking the cork out is how a connection ends a row of sends; whoever does not linger ends abruptly."""
         if (level, option) == (socket.SOL_SOCKET, socket.SO_LINGER):
             self._lingers = False
-        else:
+        elif not self.closed:
             self._take_up()
 
     def _take_up(self) -> None:
@@ -119,9 +119,14 @@ class SimulatedSocket:
     # ---- what happens to it
 
     def abort(self) -> None:
-        """Its process was killed, or the connection was torn: the peer is told, what was sent last may be lost."""
+        """Its process was killed, or does not linger: the peer is told, what was sent last may be lost."""
         self.outgoing.drop()
         self._end(reset=True)
+
+    def tear(self) -> None:
+        """The connection broke under way: this end learns it, and what it sent last never arrives."""
+        self.outgoing.drop()
+        self._reset()
 
     def _end(self, *, reset: bool) -> None:
         if self.closed:

@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable
 
 from tests.history.replicas import replicas_identical
-from tests.simulation.brokers import SimulatedBrokers
-from tests.simulation.client import Client, History
+from tests.simulation.brokers import NotInTime, SimulatedBrokers
+from tests.simulation.client import Client, GaveUp, History
+
+READ_S_MAX = 60.0
 
 
-def violations(history: History, log: list[tuple[int, str]]) -> list[str]:
-    """Of the promises, given all that the partition holds."""
+def broken_promises(history: History, log: list[tuple[int, str]]) -> list[str]:
+    """Given all that the partition holds."""
     at = dict(log)
-    found = [f"{value} was acknowledged and is lost" for value in history.acknowledged if value not in at.values()]
+    counts = Counter(at.values())
+    found = [f"{value} was acknowledged and is lost" for value in history.acknowledged if not counts[value]]
     found += [
         f"{value} was acknowledged at {offset}, where {at.get(offset)} is"
         for value, offset in history.acknowledged.items()
-        if offset >= 0 and at.get(offset) != value
+        if counts[value] and at.get(offset) != value
     ]
-    found += [f"{value} was read at {offset}, where {at.get(offset)} is" for offset, value in history.seen.items()
-              if at.get(offset) != value]  # fmt: skip
-    for value in sorted(history.once):
-        count = list(at.values()).count(value)
-        if count > 1:
-            found.append(f"{value} is there {count} times")
+    found += [
+        f"{value} was read at {offset}, where {at.get(offset)} is"
+        for offset, value in history.seen.items()
+        if at.get(offset) != value
+    ]
+    found += [f"{value} is there {counts[value]} times" for value in sorted(history.once) if counts[value] > 1]
     return found
 
 
-async def judge(cluster: SimulatedBrokers, client: Client, topic: str) -> list[tuple[int, str]]:
-    """When all is well again: what the partition holds. All brokers are stopped then, and their folders compared."""
-    await cluster.until_in_sync(topic)
-    log = await client.read(topic, cluster.loop.time() + 60.0)
+async def violations(cluster: SimulatedBrokers, client: Client, topic: str, members: Iterable[int] = ()) -> list[str]:
+    """When all is well again, and all replicas could be in sync. Brokers are stopped then, and folders compared."""
+    found = []
+    try:
+        await cluster.until_in_sync(topic, members)
+        found += broken_promises(client.history(topic), await client.read(topic, cluster.loop.time() + READ_S_MAX))
+    except (NotInTime, GaveUp) as problem:
+        found.append(str(problem))
     for broker in cluster.up:
         await broker.stop()
-    found = violations(client.history(topic), log)
-    assert not found, found
-    compare(machine.folder for machine in cluster.machines.values())
-    return log
+    comparison = replicas_identical([machine.folder for machine in cluster.machines.values()])
+    if comparison.differences or comparison.behind:
+        found.append(str(comparison))
+    return found
 
 
-def compare(folders: object) -> None:
-    assert not isinstance(folders, Path)
-    comparison = replicas_identical(list(folders))  # type: ignore[call-overload]
-    assert comparison.is_identical, str(comparison)
-    assert not comparison.behind, str(comparison)
+async def judge(cluster: SimulatedBrokers, client: Client, topic: str) -> None:
+    found = await violations(cluster, client, topic)
+    assert not found, "\n".join(found)

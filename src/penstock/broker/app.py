@@ -173,6 +173,7 @@ class Broker:
         for listener in (self.partitions, self.replicas, self._deletions, self.groups, self.transactions, self):
             catalog.subscribe(listener)
         catalog.on_cluster(self.replicas.brokers_changed)
+        catalog.on_cluster(lambda: self._membership.look(image.brokers))
         settings.subscribe(self.partitions.settings_changed)
         self._controller = Controller(catalog, self._store, image, settings, node_id, alone=not self._in_cluster)
         self._watchman = Watchman(node_id, image, self._store, self._address_of)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.cluster.coordination import (
@@ -30,6 +30,7 @@ log = logging.getLogger("penstock.membership")
 
 RANDOM_BITS = 31
 AGAIN_S = 0.2  # between two attempts to announce this broker
+TOLD_S_MAX = 1.0
 
 
 class IdTaken(Exception):
@@ -43,8 +44,8 @@ class Membership:
         self._folder = folder
         self._random_bytes = random_bytes
         self._announced: BrokerState | None = None
+        self._announced_at = 0.0
         self._task: asyncio.Task[None] | None = None
-        self._listeners: list[Callable[[BrokerState], None]] = []
         store.on_session(self._session)
 
     @property
@@ -83,6 +84,7 @@ class Membership:
                 await self._store.multi(
                     [save(BrokerEpochNode(counter.count + 1, counter.version)), BrokerNode(broker).announce()]
                 )
+                self._announced_at = asyncio.get_running_loop().time()
                 return broker
             except BadVersion:
                 continue  # another broker announced itself meanwhile
@@ -114,7 +116,21 @@ class Membership:
             self._announced = retiring
 
     def _session(self, session: Session) -> None:
-        if session is Session.RENEWED and self._announced is not None and (self._task is None or self._task.done()):
+        if session is Session.RENEWED:
+            self._announce_again()
+
+    def look(self, brokers: Mapping[int, BrokerState]) -> None:
+        """Someone may have taken this broker for dead, and its announcement back."""
+        if self._announced is None or self._node_id in brokers or not self._store.connected:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._announced_at >= TOLD_S_MAX:
+            self._announce_again()
+        else:  # what was announced just now has not been told of yet, perhaps
+            loop.call_later(TOLD_S_MAX, self.look, brokers)
+
+    def _announce_again(self) -> None:
+        if self._announced is not None and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._join_again())
 
     async def _join_again(self) -> None:
@@ -122,7 +138,7 @@ class Membership:
         while self._announced is not None:
             try:
                 self._announced = await self._announce(self._announced)
-                log.info("announced again: the session was lost", extra={"epoch": self._announced.epoch})
+                log.warning("announced again: others took it for dead", extra={"epoch": self._announced.epoch})
                 return
             except IdTaken as error:
                 log.error("%s", error)

@@ -568,6 +568,10 @@ class Partition:
             waiting.sort(key=lambda waiter: waiter[0])
             self.waiters = deque(waiting)
 
+    def deadline_ms(self, timeout_ms: int) -> int:
+        """Of someone who waits for the other replicas; where there are none, nobody waits for long."""
+        return NEVER_MS if self.in_sync is None else self._turn.steady_ms() + timeout_ms
+
     def release_overdue(self, now_ms: int) -> None:
         """Those who have waited for the other replicas for as long as they wanted to."""
         overdue = [waiter for waiter in self.waiters if waiter[2] <= now_ms]

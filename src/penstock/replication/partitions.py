@@ -179,7 +179,7 @@ class Partitions:
         """As the leader of an epoch, or not."""
         may_commit = commits(state, partition.settings.min_insync_replicas)
         min_insync = insync_needed(state, partition.settings.min_insync_replicas)
-        now_ms = self._turn.wall_ms()
+        now_ms = self._turn.steady_ms()
         if state.leader != self.node_id:
             if partition.leads or partition.leader_epoch != state.leader_epoch:
                 partition.follow(state.leader_epoch)

@@ -245,7 +245,7 @@ class Replicas:
                 log.exception("replicas were not looked after: it will be tried again")
 
     def _look(self) -> None:
-        now_ms, lag_ms = self.turn.wall_ms(), self._settings.get("replica.lag.time.max.ms")
+        now_ms, lag_ms = self.turn.steady_ms(), self._settings.get("replica.lag.time.max.ms")
         for partition in self._partitions.opened():
             in_sync = partition.in_sync
             if partition.waiters:

@@ -177,7 +177,7 @@ class ProduceMemo:
             connection.answer(slot, [answer])
 
         if self._acks == ACKS_ALL:
-            partition.when_committed(next_offset, acknowledge, self._turn.now_ms + self._timeout_ms)
+            partition.when_committed(next_offset, acknowledge, partition.deadline_ms(self._timeout_ms))
         else:
             partition.when_written(acknowledge)
 

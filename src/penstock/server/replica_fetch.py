@@ -99,7 +99,7 @@ class ReplicaSession:
     def fetch(self, request: FetchRequest) -> FetchResponse | Deferred[FetchResponse]:
         self.epoch = self.epoch + 1 if self.epoch < 0x7FFFFFFF else 1
         self._request = request
-        now_ms = self._turn.wall_ms()
+        now_ms = self._turn.steady_ms()
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
                 self._forget((forgotten.topic_id, index))
@@ -314,7 +314,7 @@ class ReplicaSession:
             return data, 0
         if room <= 0:
             return None, 1
-        now_ms = self._turn.wall_ms()
+        now_ms = self._turn.steady_ms()
         if not self._replicas.may_send(partition, self._replica, now_ms):
             self._hold(place, now_ms)
             return None, 0

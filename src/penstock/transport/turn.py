@@ -56,6 +56,10 @@ class Turn:
     def wall_ms(self) -> int:
         return self._clock_ns() // 1_000_000
 
+    def steady_ms(self) -> int:
+        """For what lasts: nobody sets this clock."""
+        return int(self._loop.time() * 1000)
+
     @property
     def is_long(self) -> bool:
         """Whether others have waited for their turn for so long that whoever had a request handled should let them."""

@@ -187,7 +187,7 @@ class _Produce:
 
         self._open += 1
         if self.request.acks == ACKS_ALL:
-            partition.when_committed(next_offset, committed, self.context.now_ms() + self.request.timeout_ms)
+            partition.when_committed(next_offset, committed, partition.deadline_ms(self.request.timeout_ms))
         else:
             partition.when_written(written)
 
