@@ -32,7 +32,7 @@ from penstock.broker.world import NoService, World
 from penstock.cluster.administration import Administration
 from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller
-from penstock.cluster.coordination import CoordinationError
+from penstock.cluster.coordination import CoordinationError, Disconnected
 from penstock.cluster.deletions import Deletions
 from penstock.cluster.membership import IdTaken, Membership
 from penstock.cluster.model import NO_LEADER, BrokerState, ClusterImage, Endpoint, TopicState
@@ -64,11 +64,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.broker")
 
 RETIREMENT_LOOK_S = 0.02
+START_AGAIN_S = 0.5
 ID_PATIENCE = 1.5  # sessions that another broker of the same number may take to expire
 
 
 class StartError(Exception):
     """The broker can't start; the message says what to do."""
+
+
+class Unreachable(StartError):
+    """Whoever coordinates the cluster has gone away meanwhile: another attempt may do better."""
 
 
 class Broker:
@@ -98,6 +103,9 @@ class Broker:
             self._build()
             self._listen()
             await self._join()
+        except Disconnected as error:
+            await self.stop()
+            raise (Unreachable if self._in_cluster else StartError)(str(error)) from None
         except (FolderError, NoService, BadAddress, IdTaken, ForeignNode, CoordinationError) as error:
             await self.stop()
             raise StartError(str(error)) from None
@@ -360,12 +368,11 @@ def raise_file_limit() -> None:
 
 async def _serve(settings: BrokerSettings, ready: Callable[[], None]) -> None:
     began = time.monotonic()
-    broker = Broker(settings)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    await broker.start()
+    broker = await _started(settings, stopping)
     facts = {
         "address": f"{broker.host}:{broker.port}", "data": broker.data_dir, "flush": settings.get("flush"),
         "topics": len(broker.image.topics), "ms": int((time.monotonic() - began) * 1000),
@@ -376,6 +383,22 @@ async def _serve(settings: BrokerSettings, ready: Callable[[], None]) -> None:
     log.info("stopping")
     await broker.stop()
     log.info("stopped")
+
+
+async def _started(settings: BrokerSettings, stopping: asyncio.Event) -> Broker:
+    """A ZooKeeper that goes away during the start is waited for, as long as for one that is not there yet."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + settings.get("zookeeper.connection.timeout.ms") / 1000
+    while True:
+        broker = Broker(settings)
+        try:
+            await broker.start()
+            return broker
+        except Unreachable as error:
+            if loop.time() >= deadline or stopping.is_set():
+                raise
+            log.warning("starts again: %s", error)
+        await asyncio.sleep(START_AGAIN_S)
 
 
 def run(settings: BrokerSettings, ready: Callable[[], None] = lambda: None) -> int:
