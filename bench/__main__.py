@@ -12,22 +12,26 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import cells, groups, jars, promises, report, scale, startup
+from bench import catch_up, cells, cluster, failover, groups, jars, metadata, promises, report, scale, startup
 from bench.loader import LoadFailed, binary
 from bench.peers import BrokerFailed, Peer, end_on_sigterm, kafka, penstock
 from bench.results import KAFKA, KAFKA_DURABLE, OURS, OURS_DURABLE, Results
 
 OUT = Path(__file__).with_name("out")
 ALONE = ("startup", "partitions", "log", "crash", "idle", "compaction", "promises", "groups")
+CLUSTER = ("failover", "catch-up", "metadata")
+OUTAGES, QUICK_OUTAGES, KAFKA_OUTAGES = 30, 3, 5
 EPILOG = f"""\
 cells: {", ".join(cell.name for cell in cells.CELLS)}
 alone: {", ".join(ALONE)}
+three brokers: {", ".join(cell.name for cell in cluster.CELLS)}, {", ".join(CLUSTER)}
 
 examples:
   make bench
   make bench ARGS="--quick"
   make bench ARGS="--cells single,end-to-end --rounds 5"
   make bench ARGS="--cells startup,partitions --no-kafka"
+  make bench ARGS="--cells cluster,failover,catch-up,metadata"
 """
 
 
@@ -40,9 +44,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="how long a load lasts (default: 1.5, quick: 0.5)")
     parser.add_argument("--acks", type=int, default=-1, choices=(-1, 0, 1), help="default: -1, which is all")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="a look, in less than four minutes")
-    size.add_argument("--full", action="store_true", help="a log of 50 GB instead of 8; longer rounds")
-    parser.add_argument("--no-kafka", action="store_true", help="Penstock only")
+    size.add_argument("--quick", action="store_true", help="a look, in less than eight minutes")
+    size.add_argument(
+        "--full",
+        action="store_true",
+        help="a log of 50 GB instead of 8, a follower 10 GB behind instead of 1; longer rounds",
+    )
+    kafka = parser.add_mutually_exclusive_group()
+    kafka.add_argument("--no-kafka", action="store_true", help="Penstock only")
+    kafka.add_argument("--kafka", action="store_true", help="failover of Kafka too, which takes minutes")
     parser.add_argument("--json", action="store_true", help="print results.json at the end instead of a table")
     parser.add_argument("--work", type=Path, help="where data goes while it runs (default: in the cache folder)")
     options = parser.parse_args(arguments)
@@ -124,6 +134,33 @@ def many_partitions(options: argparse.Namespace, work: Path, results: Results, s
             results.fail(layout.title, failure)
 
 
+# ---- three brokers
+
+
+def clusters(options: argparse.Namespace, work: Path, results: Results) -> None:
+    chosen = [cell for cell in cluster.CELLS if wants(options, cell.name)]
+    if chosen:
+        try:
+            cluster.compare(work, results, chosen, options.rounds, options.seconds, not options.no_kafka)
+        except (BrokerFailed, LoadFailed, OSError) as failure:
+            results.fail("three brokers", failure)
+    if wants(options, "failover"):
+        results.attempt("failover", failover.ours(work, QUICK_OUTAGES if options.quick else OUTAGES))
+        if options.kafka:
+            try:
+                outages = QUICK_OUTAGES if options.quick else KAFKA_OUTAGES
+                results.attempt("failover of Kafka", failover.kafkas(work, outages))
+            except jars.NoKafka as missing:
+                results.fail("failover of Kafka", missing)
+    if wants(options, "catch-up"):
+        for flush in ("os",) if options.quick else ("os", "commit"):
+            behind_gb = 10 if options.full else 1
+            results.attempt(f"catching up, flush={flush}", catch_up.beside_producers(work, behind_gb, flush))
+    if wants(options, "metadata"):
+        sizes, file = (metadata.QUICK_SIZES, None) if options.quick else (metadata.SIZES, OUT / "metadata.json")
+        results.attempt("many partitions of a cluster", metadata.curve(work, sizes, file))
+
+
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     end_on_sigterm()
@@ -135,6 +172,7 @@ def main(arguments: list[str]) -> int:
             "seconds a load": options.seconds,
             "acks": "all" if options.acks == -1 else options.acks,
             "the log grows to": f"{large_log_gb(options)} GB" + ("" if options.full else " (50 GB with --full)"),
+            "three of Kafka": "KRaft, each of them broker and controller",
         }
     )
     try:
@@ -142,6 +180,7 @@ def main(arguments: list[str]) -> int:
         print("measuring; the machine should have nothing else to do", flush=True)
         compare(options, work, results)
         alone(options, work, results)
+        clusters(options, work, results)
     except (BrokerFailed, LoadFailed) as failure:
         print(f"bench: {failure}", file=sys.stderr)
         return 1

@@ -30,6 +30,7 @@ from penstock.storage.segment import CorruptSegment
 log = logging.getLogger("penstock.server")
 
 READ_NOW_MAX = 64 * 1024
+CATCH_UP_BYTES_MAX = 256 * 1024  # in one answer to a follower that is far behind: producers are not to wait for it
 WAIT_MS_MAX = 60_000
 FULL_EPOCH, NO_SESSION_EPOCH = 0, -1
 
@@ -91,6 +92,7 @@ class ReplicaSession:
         self._waiting: Deferred[FetchResponse] | None = None
         self._request: FetchRequest = FetchRequest(max_wait_ms=0, min_bytes=0)
         self._timer: asyncio.TimerHandle | None = None
+        self._catch_up_room = 0
         self._outside: dict[_Place, None] = {}  # where the follower is not in sync
         self._held: dict[_Place, None] = {}
         self._held_timer: asyncio.TimerHandle | None = None
@@ -261,6 +263,7 @@ class ReplicaSession:
         response = FetchResponse(session_id=self.session_id)
         topics: dict[bytes, FetchableTopicResponse] = {}
         room = self._request.max_bytes
+        self._catch_up_room = CATCH_UP_BYTES_MAX
         places = list(self._places.values()) if idle else list(self._ready)
         self._ready = {}
         for place in places:
@@ -269,7 +272,7 @@ class ReplicaSession:
             key = place.key
             data, size = self._data(place, room)
             if data is None:
-                if room <= 0 and size:
+                if size:  # there is more, and no room for it
                     self._ready[place] = None
                 continue
             room -= size
@@ -319,6 +322,12 @@ class ReplicaSession:
             self._hold(place, now_ms)
             return None, 0
         size_max = min(asked.partition_max_bytes, room)
+        in_sync = partition.in_sync
+        if in_sync is not None and self._replica not in in_sync.members:
+            if self._catch_up_room <= 0:
+                return None, 1
+            size_max = min(size_max, CATCH_UP_BYTES_MAX)
+            self._catch_up_room -= size_max
         records: Any
         try:
             found = store.read(offset, size_max, store.end, at_least_one=True)
