@@ -47,7 +47,7 @@ interop: $(INSTALLED) $(DEVELOPED) ## run other people's clients and tools again
 fuzz: $(INSTALLED) $(DEVELOPED) ## send it garbage for as long as you like
 	$(PYTHON) -m tests.fuzz $(ARGS)
 
-chaos: $(INSTALLED) $(DEVELOPED) ## kill brokers and applications for as long as you like
+chaos: $(INSTALLED) $(DEVELOPED) ## break brokers, applications or (ARGS=--cluster) a whole cluster for as long as you like
 	$(PYTHON) -m tests.chaos $(ARGS)
 
 clean: ## forget what was installed; data stays

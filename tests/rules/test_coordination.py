@@ -40,6 +40,11 @@ def test_a_leader_without_coordination_does_not_shrink_its_in_sync_set(
 
 def _let_leaders_believe_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """What can't be written counts as written."""
+
+    async def know_at_once(self: PartitionChanges, topic: str) -> None:
+        """Nor does anyone wait until it is known what a lost answer said."""
+
+    monkeypatch.setattr(PartitionChanges, "_find_out", know_at_once)
     change, ask = Replicas._change, PartitionChanges.ask
     asked: list[Replicas] = []
 

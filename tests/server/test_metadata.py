@@ -88,7 +88,8 @@ async def test_a_broker_may_be_told_not_to_make_topics(
 async def test_a_topic_that_can_not_be_made_says_why(
     admin_broker_with: Callable[..., Awaitable[AdminBroker]],
 ) -> None:
-    broker = await admin_broker_with(default_replication_factor="3")
+    broker = await admin_broker_with()
+    broker.image.brokers.clear()
     (topic,) = (await ask(broker, asking("new"))).topics
     assert topic.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 

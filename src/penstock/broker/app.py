@@ -34,6 +34,7 @@ from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller
 from penstock.cluster.coordination import CoordinationError, Disconnected
 from penstock.cluster.deletions import Deletions
+from penstock.cluster.embedded import FILE_NAME
 from penstock.cluster.membership import IdTaken, Membership
 from penstock.cluster.model import NO_LEADER, BrokerState, ClusterImage, Endpoint, TopicState
 from penstock.cluster.nodes import ForeignNode
@@ -41,6 +42,7 @@ from penstock.cluster.partition_changes import PartitionChanges
 from penstock.cluster.settings import BrokerSettings
 from penstock.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.coordinator.runtime import Runtime
+from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.replication.partitions import Partitions
 from penstock.replication.replicas import Replicas
 from penstock.replication.upkeep import Upkeep
@@ -92,6 +94,7 @@ class Broker:
         self._deleted_topics: list[str] = []
         self._groups_to_be_told = False
         self._machines = itertools.count(1)
+        self.replaced = asyncio.Event()  # by another process
 
     async def start(self) -> None:
         try:
@@ -103,6 +106,10 @@ class Broker:
             self._build()
             self._listen()
             await self._join()
+        except ApiError as error:
+            await self.stop()
+            unreachable = error.code == ErrorCode.REQUEST_TIMED_OUT
+            raise (Unreachable if unreachable else StartError)(error.message or str(error)) from None
         except Disconnected as error:
             await self.stop()
             raise (Unreachable if self._in_cluster else StartError)(str(error)) from None
@@ -120,6 +127,10 @@ class Broker:
         known = folder.read(world.disk, self.data_dir)
         if known is not None:
             folder.check(self.data_dir, known, node_id, known.cluster_id)
+            if not self._in_cluster and not (self.data_dir / FILE_NAME).exists():
+                raise FolderError(
+                    f"{self.data_dir} belongs to a broker of a cluster. Say where its ZooKeeper is, with --zookeeper."
+                )
         self.image = ClusterImage(cluster_id="", controller_id=NO_LEADER)
         self._topic_view = ImageTopics(self.image)
         self._store = await world.open_store(settings, self.data_dir)
@@ -150,7 +161,9 @@ class Broker:
         world, settings, node_id = self._world, self.settings, self._node_id
         loop, now_ms, catalog, image = asyncio.get_running_loop(), world.now_ms, self._catalog, self.image
         self.administration = Administration(catalog, image, settings, node_id, world.random_bytes)
-        self._membership = Membership(self._store, node_id, self._identity.folder, world.random_bytes)
+        self._membership = Membership(
+            self._store, node_id, self._identity.folder, world.random_bytes, self._was_replaced
+        )
         self._network = world.network(loop, self._turn, f"penstock-broker-{node_id}")
         self._peers = Peers(self._network, self._address_of)
         self._changes = PartitionChanges(catalog, self._store, image)
@@ -218,6 +231,7 @@ class Broker:
                 self.host, self.port = bound
             endpoints.append(Endpoint(place.name, *(place.advertised or (reachable(bound[0]), bound[1]))))
         self._endpoints = tuple(endpoints)
+        self.image.here = BrokerState(self._node_id, self._endpoints, settings.get("broker.rack"))
 
     async def _join(self) -> None:
         """Announces this broker. From here on it leads and follows."""
@@ -225,7 +239,6 @@ class Broker:
         await self._membership.claim(patience_s)
         await self._suspicion.act(self._catalog, self.image)
         rack = self.settings.get("broker.rack")
-        self.image.brokers[self._node_id] = BrokerState(self._node_id, self._endpoints, rack)
         broker = await self._membership.join(self._endpoints, rack)
         self.image.brokers[self._node_id] = broker
         self.image.generation += 1
@@ -332,6 +345,16 @@ class Broker:
             await self._store.close()
         os.close(self._lock)
 
+    def _was_replaced(self, other: BrokerState) -> None:
+        """Another process is this broker now, with a copy of its folder: whatever this one led, it leads no more."""
+        log.critical(
+            "another process has taken this broker's place: it stops", extra={"host": other.host, "pid": other.pid}
+        )
+        for partition in self.partitions.opened():
+            if partition.leads:
+                partition.follow(partition.leader_epoch)
+        self.replaced.set()
+
     async def _retire(self) -> None:
         """Others are to lead first, so that clients hardly notice."""
         get = self.settings.get
@@ -379,7 +402,10 @@ async def _serve(settings: BrokerSettings, ready: Callable[[], None]) -> None:
     }  # fmt: skip
     ready()
     log.info("ready", extra=facts)
-    await stopping.wait()
+    waits = [asyncio.ensure_future(event.wait()) for event in (stopping, broker.replaced)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for each in waits:
+        each.cancel()
     log.info("stopping")
     await broker.stop()
     log.info("stopped")

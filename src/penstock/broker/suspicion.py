@@ -52,7 +52,7 @@ class Suspicion:
             changed = [after for topic in found if (after := self._after(topic)) is not None]
             try:
                 if changed:
-                    await catalog.write_topics(changed)
+                    await catalog.write_apart(changed)
                     log.info("begins anew with its replicas", extra={"topics": len(changed)})
                 return
             except Conflict:

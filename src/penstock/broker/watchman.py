@@ -65,9 +65,12 @@ class Watchman:
             address = self._address_of(life[0])
             if address is None:
                 return
+            began = asyncio.get_running_loop().time()
             try:
                 await self._until_broken(address)
                 refused = False
+                if asyncio.get_running_loop().time() - began < AGAIN_S:  # it takes no more connections, perhaps
+                    await asyncio.sleep(AGAIN_S)
             except ConnectionRefusedError:
                 if refused:
                     break

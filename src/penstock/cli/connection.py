@@ -33,6 +33,9 @@ HINTS = {
 }
 
 
+NOT_NOW = (KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
+
+
 def client_settings(bootstrap: str, **more: Any) -> dict[str, Any]:
     """Settings common to every client: librdkafka's own log stays quiet, since we report what fails."""
     return {"bootstrap.servers": bootstrap, "client.id": "penstock-cli", "log_level": 0, **more}
@@ -92,6 +95,20 @@ class Connection:
             (place.topic, place.partition): self.wait(future, f"offsets of {place.topic}[{place.partition}]").offset
             for place, future in futures.items()
         }
+
+    def known_offsets(self, specs: Mapping[Key, Any]) -> dict[Key, int]:
+        """The same, without partitions whose leader is new and can't say yet, or is just moving."""
+        if not specs:
+            return {}
+        request = {TopicPartition(*key): spec for key, spec in specs.items()}
+        found = {}
+        for place, future in self.admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S).items():
+            error = future.exception(timeout=REQUEST_TIMEOUT_S + REACH_TIMEOUT_S)
+            if isinstance(error, KafkaException) and error.args[0].code() in NOT_NOW:
+                continue
+            answer = self.wait(future, f"offsets of {place.topic}[{place.partition}]")
+            found[place.topic, place.partition] = answer.offset
+        return found
 
     def starts(self, keys: Iterable[Key]) -> dict[Key, int]:
         return self.offsets(dict.fromkeys(keys, EARLIEST))

@@ -64,7 +64,9 @@ _broker("max.request.partition.size.limit", INT, 2000, at_least(1),
 
 # ---- topics
 _broker("num.partitions", INT, 1, at_least(1), "How many partitions a topic gets that asks for no number.")
-_broker("default.replication.factor", INT, 1, at_least(1), "How many replicas a topic gets that asks for no number.")
+# Kafka's is 1, which loses a topic with its broker.
+_broker("default.replication.factor", INT, 3, at_least(1),
+        "How many replicas a topic gets that asks for no number; as many as there are brokers if there are fewer.")
 _broker("auto.create.topics.enable", BOOLEAN, True, None, "Whether asking for a topic that does not exist makes it.")
 _broker("delete.topic.enable", BOOLEAN, True, None, "Whether topics may be deleted.")
 

@@ -8,7 +8,7 @@ administration, the controller and the leaders of partitions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
 from penstock.cluster.coordination import (
@@ -46,12 +46,16 @@ from penstock.cluster.nodes import (
     ProducerIdsNode,
     TopicNode,
     save,
+    size_at_most,
 )
 from penstock.cluster.settings import BrokerSettings
 from penstock.cluster.topic_names import NameIndex
 from penstock.protocol.errors import ApiError, ErrorCode
 
 log = logging.getLogger(__name__)
+
+WRITE_BYTES_MAX = 512 * 1024
+WRITE_TOPICS_MAX = 100
 
 
 class TopicListener(Protocol):
@@ -196,6 +200,9 @@ class Catalog:
             return
         with _foreign_left_alone():
             node = BrokerNode.decode(name, content)
+            known = self._image.brokers.get(node.broker.node_id)
+            if known is not None and known.epoch > node.broker.epoch:
+                return  # of a former life
             self._broker_versions[node.broker.node_id] = node.version
             if self._image.brokers.get(node.broker.node_id) != node.broker:
                 self._image.brokers[node.broker.node_id] = node.broker
@@ -241,6 +248,9 @@ class Catalog:
             self._foreign.add(name)
             node = TopicNode.decode(name, content)
             self._foreign.discard(name)
+            known = self._image.topics.get(name)
+            if known is not None and known.topic_id == node.topic.topic_id and self._versions[name] > node.version:
+                return  # this broker has written since
             self._versions[name] = node.version
             if node.topic != self._image.topics.get(name):
                 self._put_topic(node.topic)
@@ -267,6 +277,32 @@ class Catalog:
         results = await self.write([*conditions, *operations])
         for topic, result in zip(topics, results[len(conditions) :], strict=True):
             self._written(topic, result if isinstance(result, int) else 0)
+
+    def is_foreign(self, name: str) -> bool:
+        return name in self._foreign
+
+    def version_of(self, name: str) -> int:
+        """The version of the topic's node that the image has; -1 if it has none."""
+        return self._versions.get(name, -1)
+
+    async def write_apart(self, topics: Sequence[TopicState], conditions: Sequence[Operation] = ()) -> None:
+        """Many topics that have nothing to do with each other, as many at a time as fit into a write. One that can't be
+        written is logged and left out."""
+        for some in _portions([topic for topic in topics if not self.is_foreign(topic.name)]):
+            await self._write_some(some, conditions)
+
+    async def _write_some(self, topics: Sequence[TopicState], conditions: Sequence[Operation]) -> None:
+        try:
+            await self.write_topics(topics, conditions)
+        except ApiError as error:
+            if error.code == ErrorCode.REQUEST_TIMED_OUT:
+                raise
+            if len(topics) == 1:
+                log.error("not written: %s", error, extra={"topic": topics[0].name})
+                return
+            half = len(topics) // 2
+            await self._write_some(topics[:half], conditions)
+            await self._write_some(topics[half:], conditions)
 
     def topic_write(self, topic: TopicState) -> Create | Set:
         """The write that turns the topic into this, unless someone else has changed it."""
@@ -375,6 +411,20 @@ class _foreign_left_alone:
             log.error("ignored: %s", error)
             return True
         return False
+
+
+def _portions(topics: Sequence[TopicState]) -> Iterator[Sequence[TopicState]]:
+    some: list[TopicState] = []
+    size = 0
+    for topic in topics:
+        bytes_most = size_at_most(topic)
+        if some and (size + bytes_most > WRITE_BYTES_MAX or len(some) >= WRITE_TOPICS_MAX):
+            yield some
+            some, size = [], 0
+        some.append(topic)
+        size += bytes_most
+    if some:
+        yield some
 
 
 def _node_id_of(name: str) -> int | None:

@@ -213,7 +213,7 @@ class Controller:
             del self._dirty[name]
         try:
             if changed:
-                await self._catalog.write_topics(changed, [term.condition])
+                await self._catalog.write_apart(changed, [term.condition])
         except BaseException:
             if self.term is term:
                 self._dirty.update(dict.fromkeys(topic.name for topic in changed))
@@ -239,8 +239,8 @@ class Controller:
                     for topic in list(self._image.topics.values())
                     if (after := self._preferred(topic)) is not topic
                 ]
-                for start in range(0, len(moved), TOPICS_PER_WRITE):
-                    await self._catalog.write_topics(moved[start : start + TOPICS_PER_WRITE], [term.condition])
+                if moved:
+                    await self._catalog.write_apart(moved, [term.condition])
             except (Conflict, CoordinationError, ApiError) as error:
                 log.info("leaders are balanced later: %s", error)
 

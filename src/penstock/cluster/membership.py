@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from penstock.cluster.coordination import (
@@ -38,13 +38,23 @@ class IdTaken(Exception):
 
 
 class Membership:
-    def __init__(self, store: Coordination, node_id: int, folder: str, random_bytes: RandomBytes) -> None:
+    def __init__(
+        self,
+        store: Coordination,
+        node_id: int,
+        folder: str,
+        random_bytes: RandomBytes,
+        on_replaced: Callable[[BrokerState], None] = lambda other: None,
+    ) -> None:
+        """`on_replaced` is called when another process has announced itself as this broker."""
+        self._on_replaced = on_replaced
         self._store = store
         self._node_id = node_id
         self._folder = folder
         self._random_bytes = random_bytes
         self._announced: BrokerState | None = None
         self._announced_at = 0.0
+        self._own_epochs: set[int] = set()
         self._task: asyncio.Task[None] | None = None
         store.on_session(self._session)
 
@@ -80,6 +90,7 @@ class Membership:
             counter = BrokerEpochNode.decode(await self._store.get(BrokerEpochNode.path))
             number = int.from_bytes(self._random_bytes(4), "big") >> (32 - RANDOM_BITS)
             broker = replace(wanted, epoch=(counter.count + 1) << RANDOM_BITS | number)
+            self._own_epochs.add(broker.epoch)
             try:
                 await self._store.multi(
                     [save(BrokerEpochNode(counter.count + 1, counter.version)), BrokerNode(broker).announce()]
@@ -96,7 +107,7 @@ class Membership:
         try:
             stored = await self._store.get(path)
             other = BrokerNode.decode(str(self._node_id), stored).broker
-            if other.folder != self._folder:
+            if other.folder != self._folder or not _is_gone(other):
                 where = ", ".join(f"{endpoint.host}:{endpoint.port}" for endpoint in other.endpoints)
                 raise IdTaken(
                     f"broker {self._node_id} runs already, at {where} on {other.host} (process {other.pid}). "
@@ -120,8 +131,15 @@ class Membership:
             self._announce_again()
 
     def look(self, brokers: Mapping[int, BrokerState]) -> None:
-        """Someone may have taken this broker for dead, and its announcement back."""
-        if self._announced is None or self._node_id in brokers or not self._store.connected:
+        """Someone may have taken this broker for dead, and its announcement back, or announced itself in its place."""
+        if self._announced is None:
+            return
+        known = brokers.get(self._node_id)
+        if known is not None and known.epoch > self._announced.epoch and known.epoch not in self._own_epochs:
+            self._announced = None
+            self._on_replaced(known)
+            return
+        if known is not None or not self._store.connected:
             return
         loop = asyncio.get_running_loop()
         if loop.time() - self._announced_at >= TOLD_S_MAX:
@@ -156,3 +174,19 @@ class Membership:
             await self._store.multi([Delete(f"/brokers/{self._node_id}")])
         except CoordinationError as error:
             log.warning("not withdrawn: others learn of the stop when the session expires: %s", error)
+
+
+def _is_gone(broker: BrokerState) -> bool:
+    """Whether the process that announced it is known to be no more. One on another machine may live, with a copy of the
+    same folder: its session tells."""
+    if broker.host != socket.gethostname():
+        return False
+    if broker.pid == os.getpid():
+        return True  # this very process, before it lost its session
+    try:
+        os.kill(broker.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False

@@ -58,7 +58,8 @@ class TopicState:
 class ClusterImage:
     cluster_id: str
     controller_id: int
-    brokers: dict[int, BrokerState] = field(default_factory=dict)
+    brokers: dict[int, BrokerState] = field(default_factory=dict)  # those that live
+    here: BrokerState | None = None  # this broker, which clients are told of whether it is announced or not
     topics: dict[str, TopicState] = field(default_factory=dict)
     topics_by_id: dict[bytes, TopicState] = field(default_factory=dict)
     broker_config: dict[str, str] = field(default_factory=dict)  # cluster-wide dynamic settings

@@ -216,6 +216,13 @@ class TopicNode:
             return TopicState(name, topic_id, partitions, dict(content["config"]), name in INTERNAL_TOPICS)
 
 
+def size_at_most(topic: TopicState) -> int:
+    """Whatever becomes of its partitions: everyone eligible, everyone replaced, epochs of ten digits."""
+    lists = 5 * sum(len(str(replica)) + 1 for state in topic.partitions for replica in state.replicas)
+    config = sum(len(name) + len(value) + 16 for name, value in topic.config.items())
+    return 200 + lists + 60 * len(topic.partitions) + 2 * config
+
+
 def _partition_to_json(state: PartitionState) -> list[Any]:
     """Most partitions are at rest, and have nothing behind their in-sync replicas."""
     usual = [state.leader, state.leader_epoch, state.replicas, state.isr]

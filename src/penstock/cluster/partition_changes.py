@@ -14,22 +14,24 @@ from dataclasses import dataclass, replace
 from penstock.cluster.catalog import Catalog, Conflict
 from penstock.cluster.coordination import Coordination
 from penstock.cluster.model import ClusterImage, PartitionState
+from penstock.cluster.nodes import TopicNode
 from penstock.protocol.errors import ApiError
 
 log = logging.getLogger("penstock.replication")
 
 ATTEMPTS = 10
+FIND_OUT_S = 0.1
 
 Change = Callable[[PartitionState], PartitionState | None]
 Done = Callable[[bool], None]  # whether the change was made
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Asked:
     index: int
     change: Change
     done: Done
-    once: bool
+    version: int | None  # of the topic's node when it was asked, if it counts for that one alone
 
 
 class PartitionChanges:
@@ -41,13 +43,24 @@ class PartitionChanges:
         self._task: asyncio.Task[None] | None = None
 
     def ask(self, topic: str, index: int, change: Change, done: Done, *, once: bool = False) -> None:
-        """Tells soon whether the change was made. `once`: it is given up if anyone has written to the topic since."""
+        """Tells whether the change was made, when that is known. `once`: it is given up if anyone else has written to
+        the topic since."""
         if not self._store.connected:
             done(False)
             return
-        self._waiting.setdefault(topic, []).append(_Asked(index, change, done, once))
+        version = self._catalog.version_of(topic) if once else None
+        self._waiting.setdefault(topic, []).append(_Asked(index, change, done, version))
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def touch(self, name: str) -> None:
+        """Writes the topic as it is: what others were about to write to it fails. Raises ApiError."""
+        while (topic := self._image.topics.get(name)) is not None:
+            try:
+                await self._catalog.write_topics([topic])
+                return
+            except Conflict:
+                continue
 
     async def _work(self) -> None:
         while self._waiting:
@@ -56,22 +69,32 @@ class PartitionChanges:
             made = [False] * len(asked)
             try:
                 made = await self._write(topic, asked)
-            except ApiError as error:
-                log.warning("in-sync replicas not changed: %s", error, extra={"topic": topic})
-            except Exception:
-                log.exception("in-sync replicas not changed", extra={"topic": topic})
+            except Exception as error:  # it may have been made: nobody is told otherwise before that is known
+                log.warning("in-sync replicas not changed, or it is not known: %s", error, extra={"topic": topic})
+                await self._find_out(topic)
             for each, was_made in zip(asked, made):
                 each.done(was_made)
 
+    async def _find_out(self, topic: str) -> None:
+        """Behind this, the image has what the write has done, if it has done anything."""
+        while True:
+            await asyncio.sleep(FIND_OUT_S)
+            if self._store.connected:
+                try:
+                    await self._catalog.refresh([TopicNode.path_of(topic)])
+                    return
+                except ApiError as error:
+                    log.debug("not known yet: %s", error)
+
     async def _write(self, name: str, asked: list[_Asked]) -> list[bool]:
         for attempt in range(ATTEMPTS):
-            topic = self._image.topics.get(name)
+            topic, version = self._image.topics.get(name), self._catalog.version_of(name)
             if topic is None:
                 break
             partitions, made = list(topic.partitions), []
             for each in asked:
-                possible = each.index < len(partitions) and not (attempt and each.once)
-                after = each.change(partitions[each.index]) if possible else None
+                stale = each.version is not None and (attempt > 0 or each.version != version)
+                after = each.change(partitions[each.index]) if each.index < len(partitions) and not stale else None
                 made.append(after is not None)
                 if after is not None:
                     partitions[each.index] = after
@@ -79,9 +102,13 @@ class PartitionChanges:
                 return made
             try:
                 await self._catalog.write_topics([replace(topic, partitions=tuple(partitions))])
-                return made
             except Conflict:
                 await asyncio.sleep(0)
+                continue
+            for waiting in self._waiting.get(name, ()):  # a write of this broker's own takes nothing from them
+                if waiting.version == version:
+                    waiting.version = version + 1
+            return made
         return [False] * len(asked)
 
     async def close(self) -> None:

@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from penstock.cluster.coordination import DATA_BYTES_MAX
 from penstock.cluster.model import ClusterImage, PartitionState, TopicState
+from penstock.cluster.nodes import size_at_most
 from penstock.cluster.placement import place
 from penstock.cluster.reassignments import target
 from penstock.cluster.settings import BrokerSettings, SettingError, validate_topic_config
@@ -52,7 +54,7 @@ def plan_topic(
     config = _checked_config(new.config, settings)
     replicas = _assigned(new, image) if new.assignments else _placed(new, image, settings, start)
     partitions = tuple(_new_partition(index, each, image) for index, each in enumerate(replicas))
-    return TopicState(new.name, topic_id, partitions, config, new.name in INTERNAL_TOPICS)
+    return _fitting(TopicState(new.name, topic_id, partitions, config, new.name in INTERNAL_TOPICS))
 
 
 def plan_partitions(
@@ -84,7 +86,15 @@ def plan_partitions(
             check_assignment(each, replication_factor, image)
         replicas = [tuple(each) for each in assignments]
     added = tuple(_new_partition(existing + index, each, image) for index, each in enumerate(replicas))
-    return replace(topic, partitions=topic.partitions + added)
+    return _fitting(replace(topic, partitions=topic.partitions + added))
+
+
+def _fitting(topic: TopicState) -> TopicState:
+    """A topic is one node, and must still be one when all of its replicas have been replaced."""
+    if size_at_most(topic) > DATA_BYTES_MAX:
+        problem = f"{len(topic.partitions)} partitions of so many replicas are too many for one topic"
+        raise ApiError(ErrorCode.POLICY_VIOLATION, problem)
+    return topic
 
 
 def checked_topic_config(config: Mapping[str, str], settings: BrokerSettings) -> Mapping[str, str]:
@@ -132,7 +142,8 @@ def _placed(new: NewTopic, image: ClusterImage, settings: BrokerSettings, start:
     partitions = settings.get("num.partitions") if new.partitions == DEFAULT else new.partitions
     replicas = new.replication_factor
     if replicas == DEFAULT:
-        replicas = settings.get("default.replication.factor")
+        staying = sum(not broker.stopping for broker in image.brokers.values())
+        replicas = min(settings.get("default.replication.factor"), max(staying, 1))
     return place(image.brokers.values(), partitions, replicas, start=start)
 
 

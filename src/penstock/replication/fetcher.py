@@ -46,6 +46,8 @@ RESPONSE_MAX = 4 * 1024 * 1024
 PARTITION_MAX = 1024 * 1024
 PARTITIONS_PER_REQUEST = 10_000
 
+Key = tuple[bytes, int]  # topic id, partition
+
 
 class Keeper(Protocol):
     """What happens to a follower's log besides appends, in its own time."""
@@ -69,7 +71,7 @@ class Phase(Enum):
 
 
 class _Following:
-    __slots__ = ("asked_in", "backoff_s", "committed", "epoch", "partition", "phase", "stored_at")
+    __slots__ = ("asked_in", "backoff_s", "committed", "epoch", "partition", "phase", "start", "stored_at")
 
     def __init__(self, partition: Partition, epoch: int) -> None:
         self.partition = partition
@@ -78,6 +80,7 @@ class _Following:
         self.backoff_s = BACKOFF_S_FIRST
         self.asked_in = 0  # the number of the fetch that named it last
         self.stored_at = 0  # the offset that must be stored before more is asked for
+        self.start = 0  # where the leader's log begins
         self.committed = 0  # what the leader said of its high watermark, which may be ahead of this log
 
 
@@ -100,10 +103,10 @@ class Fetcher:
         self._loop = asyncio.get_running_loop()
         self._fetches: Peer = network.peer(address)
         self._questions: Peer = network.peer(address)
-        self._following: dict[tuple[bytes, int], _Following] = {}
-        self._due: dict[tuple[bytes, int], None] = {}
-        self._storing: dict[tuple[bytes, int], None] = {}
-        self._forgotten: dict[tuple[bytes, int], None] = {}
+        self._following: dict[Key, _Following] = {}
+        self._due: dict[Key, None] = {}
+        self._storing: dict[Key, None] = {}
+        self._forgotten: dict[Key, None] = {}
         self._session_id = 0
         self._session_epoch = 0
         self._sent = 0  # fetches; answers come in the same order
@@ -112,6 +115,7 @@ class Fetcher:
         self._scheduled = False
         self._backoff_s = BACKOFF_S_FIRST
         self._resting = False
+        self._reached = True
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -130,7 +134,7 @@ class Fetcher:
             self._forgotten[key] = None
             self._schedule()
 
-    def _drop(self, key: tuple[bytes, int]) -> bool:
+    def _drop(self, key: Key) -> bool:
         following = self._following.pop(key, None)
         self._due.pop(key, None)
         self._storing.pop(key, None)
@@ -138,10 +142,6 @@ class Fetcher:
             return False
         following.partition.stored = None
         return True
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._following
 
     def close(self) -> None:
         self._closed = True
@@ -201,7 +201,7 @@ class Fetcher:
         if self._asking:
             return
         asked: dict[str, OffsetForLeaderTopic] = {}
-        count = 0
+        questions: list[tuple[Key, _Following]] = []
         for key, following in self._following.items():
             if following.phase is not Phase.PARTING:
                 continue
@@ -216,20 +216,19 @@ class Fetcher:
             topic.partitions.append(
                 OffsetForLeaderPartition(partition=key[1], current_leader_epoch=following.epoch, leader_epoch=latest)
             )
-            count += 1
-            if count >= PARTITIONS_PER_REQUEST:
+            questions.append((key, following))
+            if len(questions) >= PARTITIONS_PER_REQUEST:
                 break
         if asked:
             self._asking = True
-            followed = list(self._following.items())
             request = OffsetForLeaderEpochRequest(replica_id=self._node_id, topics=list(asked.values()))
             self._questions.ask(
                 request, EPOCHS_VERSION, OffsetForLeaderEpochResponse,
-                lambda response: self._epochs_answered(followed, response), REQUEST_S_MAX,
+                lambda response: self._epochs_answered(questions, response), REQUEST_S_MAX,
             )  # fmt: skip
 
     def _epochs_answered(
-        self, asked: list[tuple[tuple[bytes, int], _Following]], response: OffsetForLeaderEpochResponse | None
+        self, asked: list[tuple[Key, _Following]], response: OffsetForLeaderEpochResponse | None
     ) -> None:
         self._asking = False
         if self._closed:
@@ -249,7 +248,7 @@ class Fetcher:
                 self._part(key, following, end.leader_epoch, end.end_offset)
         self._schedule()
 
-    def _part(self, key: tuple[bytes, int], following: _Following, epoch: int, end_offset: int) -> None:
+    def _part(self, key: Key, following: _Following, epoch: int, end_offset: int) -> None:
         store = following.partition.log
         found = parting(store.epochs, store.end_offset, epoch, end_offset)
         following.phase = Phase.BUSY
@@ -260,7 +259,7 @@ class Fetcher:
         log.info("truncated: the leader has other records", extra=facts)
         self._carry_out(key, following, self._keeper.truncate(following.partition, found.offset), found.agreed)
 
-    def _carry_out(self, key: tuple[bytes, int], following: _Following, work: Awaitable[None], agreed: bool) -> None:
+    def _carry_out(self, key: Key, following: _Following, work: Awaitable[None], agreed: bool) -> None:
         async def carry_out() -> None:
             try:
                 await work
@@ -268,14 +267,19 @@ class Fetcher:
                 log.error("not truncated: %s", error, extra={"partition": following.partition.name})
                 following.partition.stop(error)
                 return
+            except Exception:
+                log.exception("not truncated", extra={"partition": following.partition.name})
+                if following.phase is Phase.BUSY:
+                    self._rest(following)
+                return
             self._go_on(key, following, agreed)
 
         task = self._loop.create_task(carry_out())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _go_on(self, key: tuple[bytes, int], following: _Following, agreed: bool) -> None:
-        if self._following.get(key) is following and not self._closed:
+    def _go_on(self, key: Key, following: _Following, agreed: bool) -> None:
+        if self._following.get(key) is following and following.phase is Phase.BUSY and not self._closed:
             following.phase = Phase.DUE if agreed else Phase.PARTING
             if agreed:
                 self._due[key] = None
@@ -287,7 +291,11 @@ class Fetcher:
         topics: dict[bytes, FetchTopic] = {}
         due, self._due = self._due, {}
         if self._session_epoch == 0:  # a new session names everything that it is about
-            due = {key: None for key, each in self._following.items() if each.phase in (Phase.DUE, Phase.ASKED)}
+            every = [key for key, each in self._following.items() if each.phase in (Phase.DUE, Phase.ASKED)]
+            due = dict.fromkeys(every[:PARTITIONS_PER_REQUEST])
+            for key in every[PARTITIONS_PER_REQUEST:]:
+                self._following[key].phase = Phase.DUE
+                self._due[key] = None
             self._forgotten.clear()
         for key in due:
             following = self._following[key]
@@ -330,12 +338,14 @@ class Fetcher:
         if self._closed:
             return
         if response is None or response.error_code:
-            if response is None:
+            if response is None and self._reached:
+                self._reached = False
                 self._keeper.reached(self.leader, False)
             self._session_lost(response)
             return
-        if self._backoff_s != BACKOFF_S_FIRST:
-            self._backoff_s = BACKOFF_S_FIRST
+        self._backoff_s = BACKOFF_S_FIRST
+        if not self._reached:
+            self._reached = True
             self._keeper.reached(self.leader, True)
         if self._session_epoch == 0:
             self._session_id = response.session_id
@@ -371,7 +381,7 @@ class Fetcher:
         self._resting = False
         self._schedule()
 
-    def _take(self, key: tuple[bytes, int], following: _Following, data: PartitionData, now_ms: int) -> None:
+    def _take(self, key: Key, following: _Following, data: PartitionData, now_ms: int) -> None:
         partition = following.partition
         if data.error_code:
             self._refused(key, following, data)
@@ -389,12 +399,17 @@ class Fetcher:
                 return
             self._store(key, following)
         following.backoff_s = BACKOFF_S_FIRST
-        following.committed = data.high_watermark
-        partition.leader_committed(data.high_watermark)
-        if data.log_start_offset > partition.log.start_offset:
-            self._keeper.advance_start(partition, data.log_start_offset)
+        following.committed, following.start = data.high_watermark, data.log_start_offset
+        self._learn(following)
 
-    def _refused(self, key: tuple[bytes, int], following: _Following, data: PartitionData) -> None:
+    def _learn(self, following: _Following) -> None:
+        """What the leader has said of its log, as far as this one has come."""
+        partition = following.partition
+        partition.leader_committed(following.committed)
+        if following.start > partition.log.start_offset:
+            self._keeper.advance_start(partition, following.start)
+
+    def _refused(self, key: Key, following: _Following, data: PartitionData) -> None:
         store = following.partition.log
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset > store.end_offset:
             log.warning(
@@ -406,19 +421,19 @@ class Fetcher:
             return
         self._rest(following, reason=data.error_code)
 
-    def _store(self, key: tuple[bytes, int], following: _Following) -> None:
+    def _store(self, key: Key, following: _Following) -> None:
         following.phase = Phase.STORING
         following.stored_at = following.partition.log.next_offset
         self._storing[key] = None
         self._stored(key, following)
 
-    def _stored(self, key: tuple[bytes, int], following: _Following) -> None:
+    def _stored(self, key: Key, following: _Following) -> None:
         """Called whenever the partition has more for sure, or can't go on."""
         if following.phase is not Phase.STORING:
             return
         partition = following.partition
         if partition.local_end.offset >= following.stored_at:
-            partition.leader_committed(following.committed)
+            self._learn(following)
             following.phase = Phase.DUE
             self._due[key] = None
         elif partition.error is not None or partition.log.next_offset < following.stored_at:
@@ -430,7 +445,7 @@ class Fetcher:
             self._schedule()
 
 
-def _forgotten(keys: Iterable[tuple[bytes, int]]) -> list[ForgottenTopic]:
+def _forgotten(keys: Iterable[Key]) -> list[ForgottenTopic]:
     topics: dict[bytes, ForgottenTopic] = {}
     for topic_id, index in keys:
         topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)

@@ -55,6 +55,9 @@ class InSyncReplicas:
         self, replicas: Iterable[int], members: tuple[int, ...], min_insync: int, may_commit: bool, now_ms: int
     ) -> None:
         """The partition's state has changed, though not its leader."""
+        for replica in self.members:  # one that others put out, or that left by itself, must show anew what it has
+            if replica not in members and replica not in self._in_flight:
+                self.forget(replica)
         others = [replica for replica in replicas if replica != self.node_id]
         self._positions = {replica: self._positions.get(replica) or Position(now_ms) for replica in others}
         self.members = members

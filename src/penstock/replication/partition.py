@@ -617,7 +617,11 @@ class Partition:
         """Synced with the first batch of the epoch: until then nothing depends on it."""
         store = self.log
         if epoch > store.epochs.latest:
-            store.begin_epoch(epoch, durable=False)
+            try:
+                store.begin_epoch(epoch, durable=False)
+            except OSError:
+                store.epochs = leader_epochs.load(store.disk, store.directory)
+                raise
             self._unsynced.append(_SmallFile(store.disk, store.directory / leader_epochs.FILE_NAME))
 
     def follow(self, epoch: int) -> None:

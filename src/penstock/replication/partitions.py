@@ -109,8 +109,9 @@ class Partitions:
         self._recovered[name] = result.log
         if result.damaged or result.bytes_cut:
             facts = {"partition": name, "end": result.log.end_offset, "cut": result.bytes_cut}
-            if result.damaged:
+            if not result.torn:  # acknowledged records may be among what is gone
                 self.damaged.add((topic.name, index))
+            if result.damaged:
                 log.error("damaged: sound batches stood behind the cut, and are kept beside the log", extra=facts)
             else:
                 log.warning("cut: the end of the log was torn", extra=facts)
@@ -177,6 +178,8 @@ class Partitions:
 
     def _take_role(self, partition: Partition, state: PartitionState, *, opened: bool = False) -> None:
         """As the leader of an epoch, or not."""
+        if state.leader_epoch < partition.leader_epoch:
+            return  # roles do not go back
         may_commit = commits(state, partition.settings.min_insync_replicas)
         min_insync = insync_needed(state, partition.settings.min_insync_replicas)
         now_ms = self._turn.steady_ms()

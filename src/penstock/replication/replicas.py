@@ -8,18 +8,21 @@ it can't be reached the sets stay as they are, and leaders and followers go on.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from penstock.cluster.elections import expand, shrink, withdraw
 from penstock.cluster.model import NO_LEADER, ClusterImage, PartitionState, TopicState
 from penstock.cluster.partition_changes import PartitionChanges
 from penstock.cluster.settings import BrokerSettings
+from penstock.protocol.errors import ApiError
 from penstock.replication.fetcher import Fetcher
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.throttle import Side, Throttle
 from penstock.replication.upkeep import Upkeep
+from penstock.storage.segment import CorruptSegment
 from penstock.transport.peer import Address, Network
 from penstock.transport.turn import Turn
 
@@ -66,6 +69,7 @@ class Replicas:
         self._sends = Throttle(Side.LEADER, node_id, image, settings)
         self._fetches = Throttle(Side.FOLLOWER, node_id, image, settings)
         self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._looks = 0
 
     def start(self) -> None:
@@ -78,6 +82,9 @@ class Replicas:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._fetchers.clear()
@@ -111,7 +118,7 @@ class Replicas:
         if followed is not None and followed == (partition, state.leader, state.leader_epoch):
             return
         self._unfollow(key)
-        if state.leader in (self._node_id, NO_LEADER) or key in self._healing:
+        if state.leader in (self._node_id, NO_LEADER) or key in self._healing or partition.error is not None:
             return
         self._followed[key] = (partition, state.leader, state.leader_epoch)
         self._fetcher(state.leader).add(partition, state.leader_epoch)
@@ -144,14 +151,13 @@ class Replicas:
 
     # ---- the keeper of followers' logs
 
-    async def truncate(self, partition: Partition, offset: int) -> None:
-        await self._upkeep.cut(partition, offset, partition.leader_epoch)
+    def truncate(self, partition: Partition, offset: int) -> Awaitable[None]:
+        return self._upkeep.cut(partition, offset, partition.leader_epoch, partition.log.end_offset)
 
-    async def restart(self, partition: Partition, offset: int) -> None:
-        await self._upkeep.cut(partition, offset, partition.leader_epoch, restart=True)
+    def restart(self, partition: Partition, offset: int) -> Awaitable[None]:
+        return self._upkeep.cut(partition, offset, partition.leader_epoch, partition.log.end_offset, restart=True)
 
     def advance_start(self, partition: Partition, offset: int) -> None:
-        offset = min(offset, partition.high_watermark)
         if offset > partition.log.start_offset:
             self._upkeep.advance_start_soon(partition, offset)
 
@@ -195,8 +201,11 @@ class Replicas:
 
     def fetched(self, partition: Partition, replica: int, offset: int, now_ms: int) -> None:
         """A follower has all before the offset."""
-        if not partition.fetched(replica, offset, now_ms):
-            return
+        if partition.fetched(replica, offset, now_ms):
+            self.propose(partition, replica)
+
+    def propose(self, partition: Partition, replica: int) -> None:
+        """Takes a follower into the in-sync set if its fetches in this epoch show that it may be."""
         in_sync = partition.in_sync
         if in_sync is not None and in_sync.may_join(replica, partition.high_watermark):
             broker = self._image.brokers.get(replica)
@@ -266,6 +275,7 @@ class Replicas:
 
     def _give_up(self, partition: Partition) -> None:
         """Its disk has failed: another replica is to lead, and this one counts for nothing."""
+        self._unfollow((partition.topic, partition.index))  # or its leader would take it in again
         self._leave(partition)
 
     def _leave(self, partition: Partition) -> None:
@@ -287,15 +297,28 @@ class Replicas:
         self._changes.ask(partition.topic, partition.index, lambda state: withdraw(state, self._node_id, least), done)
 
     def unreadable(self, partition: Partition, offset: int, error: Exception) -> None:
-        """Some of the log is damaged: this replica fetches it anew from another, if there is one that has it all."""
+        """Some of the log is damaged: this replica fetches it anew from another, if there is one that has it all. Errors
+        that come from elsewhere, such as too many open files, say nothing about the log."""
         log.error("not served: %s", error, extra={"partition": partition.name, "offset": offset})
+        if not (isinstance(error, CorruptSegment) or (isinstance(error, OSError) and error.errno == errno.EIO)):
+            return
         key = (partition.topic, partition.index)
         topic = self._image.topics.get(partition.topic)
         if topic is None or key in self._healing or len(topic.partitions[partition.index].replicas) == 1:
             return
         self._healing.add(key)
+        self._unfollow(key)
         task = asyncio.get_running_loop().create_task(self._heal(partition, key, offset))
-        task.add_done_callback(lambda done: self._healing.discard(key))
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._healed(done, key))
+
+    def _trusts(self, key: Key) -> bool:
+        """Whether the cluster relies on what this broker holds of the partition."""
+        topic = self._image.topics.get(key[0])
+        if topic is None or key[1] >= len(topic.partitions):
+            return False
+        state = topic.partitions[key[1]]
+        return self._node_id in (*state.isr, *state.eligible)
 
     async def _heal(self, partition: Partition, key: Key, offset: int) -> None:
         while not partition.deleted:
@@ -305,16 +328,30 @@ class Replicas:
             if topic is None or key[1] >= len(topic.partitions):
                 return
             state = topic.partitions[key[1]]
-            trusted = {*state.isr, *state.eligible}
-            if state.leader == self._node_id or self._node_id in trusted or state.leader == NO_LEADER:
+            if state.leader in (self._node_id, NO_LEADER) or self._trusts(key):
                 continue
-            self._unfollow(key)
+            try:  # whoever was about to take it in fails, and nothing of it is left that would make anyone want to
+                await self._changes.touch(key[0])
+            except ApiError as error:
+                log.warning("damaged records are fetched later: %s", error, extra={"partition": partition.name})
+                continue
+            if self._image.topics.get(key[0]) is None or self._trusts(key):
+                continue
             base = partition.log.segments[partition.log.segment_of(offset)].base_offset if partition.log.segments else 0
-            await self._upkeep.cut(partition, base, partition.leader_epoch)
+            await self._upkeep.cut(partition, base, partition.leader_epoch, partition.log.end_offset)
             log.warning("fetches anew what was damaged", extra={"partition": partition.name, "from": base})
-            self._healing.discard(key)
-            self._follow(topic, key[1], state)
             return
+
+    def _healed(self, task: asyncio.Task[None], key: Key) -> None:
+        self._tasks.discard(task)
+        self._healing.discard(key)
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            log.error("not healed: %s", error, extra={"partition": f"{key[0]}-{key[1]}"})
+        topic = self._image.topics.get(key[0])
+        if topic is not None and key[1] < len(topic.partitions) and self._node_id in topic.partitions[key[1]].replicas:
+            self._follow(topic, key[1], topic.partitions[key[1]])
 
 
 def _without(replica: int) -> Callable[[PartitionState, int], PartitionState]:

@@ -59,7 +59,7 @@ class Upkeep:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
         self._tasks: list[asyncio.Task[None]] = []
         self._segments = asyncio.Lock()  # held while sealed segments are replaced or removed
-        self._advancing: set[Partition] = set()
+        self._starts: dict[Partition, int] = {}  # how far leaders have deleted, while their followers are at it
         self._doomed: list[tuple[Log, list[Segment]]] = []  # dropped, but their files are still there for readers
 
     def start(self) -> None:
@@ -157,9 +157,9 @@ class Upkeep:
             log.info("retention", extra={"partition": partition.name, "start": offset})
             await self._delete_before(partition, offset)
 
-    async def cut(self, partition: Partition, offset: int, epoch: int, *, restart: bool = False) -> None:
-        """A follower takes back what its leader does not have, if it still follows in that epoch. On the loop: no role
-        may begin on a log that is half cut."""
+    async def cut(self, partition: Partition, offset: int, epoch: int, end: int, *, restart: bool = False) -> None:
+        """A follower takes back what its leader does not have, if it still follows in that epoch, and its log ends where
+        it did when that was found. On the loop: no role may begin on a log that is half cut."""
         async with self._segments:
             while partition.syncing:
                 quiet = asyncio.Event()
@@ -167,6 +167,8 @@ class Upkeep:
                 await quiet.wait()
             if partition.leads or partition.deleted or partition.leader_epoch != epoch:
                 return  # whoever takes the role over begins with a log that is whole
+            if partition.log.next_offset != end:
+                return  # it has copied more since: that is not what was found to be wrong
             if restart:
                 truncation.restart_at(partition.log, offset)
             else:
@@ -174,16 +176,22 @@ class Upkeep:
             partition.was_cut()
 
     def advance_start_soon(self, partition: Partition, offset: int) -> None:
-        """As the leader has done."""
-        if partition not in self._advancing:
-            self._advancing.add(partition)
-            task = asyncio.ensure_future(self.advance_start(partition, offset))
-            task.add_done_callback(lambda done: self._advanced(partition, done))
+        """As the leader has done, and as far as this replica is committed."""
+        is_under_way = partition in self._starts
+        self._starts[partition] = max(offset, self._starts.get(partition, 0))
+        if not is_under_way:
+            task = asyncio.ensure_future(self._follow_start(partition))
+            self._tasks.append(task)
+            task.add_done_callback(self._tasks.remove)
 
-    def _advanced(self, partition: Partition, done: asyncio.Future[None]) -> None:
-        self._advancing.discard(partition)
-        if not done.cancelled() and (error := done.exception()) is not None:
+    async def _follow_start(self, partition: Partition) -> None:
+        try:
+            while (offset := min(self._starts[partition], partition.high_watermark)) > partition.log.start_offset:
+                await self.advance_start(partition, offset)
+        except OSError as error:
             log.warning("the start was not advanced: %s", error, extra={"partition": partition.name})
+        finally:
+            del self._starts[partition]
 
     async def save_high_watermarks(self) -> None:
         save = self._partitions.high_watermarks_to_save()
@@ -202,6 +210,7 @@ class Upkeep:
             partition.log.start_offset = before
             raise
         await self._delete_before(partition, offset)
+        partition.wake_followers()
 
     async def _delete_before(self, partition: Partition, offset: int) -> None:
         async with self._segments:

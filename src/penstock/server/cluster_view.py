@@ -20,9 +20,15 @@ def endpoint_of(broker: BrokerState, listener: str) -> Endpoint | None:
     return next((endpoint for endpoint in broker.endpoints if endpoint.listener == listener), None)
 
 
+def _known(image: ClusterImage) -> Iterator[BrokerState]:
+    yield from image.brokers.values()
+    if image.here is not None and image.here.node_id not in image.brokers:
+        yield image.here
+
+
 def nodes_on(image: ClusterImage, listener: str) -> Iterator[Node]:
-    """The brokers that have this listener."""
-    for broker in image.brokers.values():
+    """The brokers that have this listener. Never none at all: a client that knows of no broker can't ask again."""
+    for broker in _known(image):
         if endpoint := endpoint_of(broker, listener):
             yield Node(broker.node_id, endpoint.host, endpoint.port, broker.rack)
 

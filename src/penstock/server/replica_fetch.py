@@ -52,8 +52,8 @@ def handle(context: Context, call: Call[FetchRequest]) -> FetchResponse | Deferr
         if session is not None:
             session.close()
         session_id = (session.session_id if session is not None else 0) % 0x7FFFFFFF + 1
-        session = sessions[broker.node_id] = ReplicaSession(context, broker.node_id, session_id)
-    elif session is None or session.session_id != request.session_id:
+        session = sessions[broker.node_id] = ReplicaSession(context, broker.node_id, session_id, broker.epoch)
+    elif session is None or session.session_id != request.session_id or session.broker_epoch != broker.epoch:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     elif session.epoch != request.session_epoch:
         return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -71,15 +71,26 @@ class _Place:
         self.asked = asked
         self.partition: Partition | None = None
         self.armed = True  # it waits to be told
-        self.told = -1  # of the high watermark
+        self.told = (-1, -1)  # of the high watermark, and of where the log begins
 
     def wake(self) -> None:
         if self.armed:
             self.session.wake(self)
 
+    @property
+    def is_told(self) -> bool:
+        """Whether there is nothing to say. Asked of all that is at rest, again and again."""
+        partition, asked = self.partition, self.asked
+        if partition is None or not partition.leads or partition.error is not None:
+            return False
+        store = partition.log
+        at_rest = asked.fetch_offset == store.end_offset and asked.current_leader_epoch == partition.leader_epoch
+        return at_rest and self.told == (partition.high_watermark, store.start_offset)
+
 
 class ReplicaSession:
-    def __init__(self, context: Context, replica: int, session_id: int) -> None:
+    def __init__(self, context: Context, replica: int, session_id: int, broker_epoch: int) -> None:
+        self.broker_epoch = broker_epoch  # another life of the follower names its partitions anew
         self._context = context
         self._replicas: Replicas = context.replicas
         self._replica = replica
@@ -109,7 +120,7 @@ class ReplicaSession:
             for asked in topic.partitions:
                 self._ask((topic.topic_id, asked.partition), asked, now_ms)
         if self._outside:
-            self._look_at_outsiders(now_ms)
+            self._look_at_outsiders()
         if self._ready and (response := self._response()) is not None:
             return response
         if request.max_wait_ms <= 0 or request.session_epoch <= FULL_EPOCH:
@@ -153,16 +164,16 @@ class ReplicaSession:
         if in_sync is not None and self._replica not in in_sync.members:
             self._outside[place] = None
 
-    def _look_at_outsiders(self, now_ms: int) -> None:
-        """A fetch that does not name a partition asks for what it asked for before, so it shows anew where the follower
-        stands: that it was not taken in may be because a write met another."""
+    def _look_at_outsiders(self) -> None:
+        """A fetch that does not name a partition asks for what it asked for before: a follower that was not taken in,
+        because a write met another, may be now."""
         for place in list(self._outside):
             partition = place.partition
             in_sync = partition.in_sync if partition is not None else None
             if partition is None or in_sync is None or self._replica in in_sync.members:
                 del self._outside[place]
             elif place.armed and self._refusal(partition, place.asked) is None:
-                self._replicas.fetched(partition, self._replica, place.asked.fetch_offset, now_ms)
+                self._replicas.propose(partition, self._replica)
 
     def _find(self, key: Key) -> Partition | None:
         topic = self._context.image.topics_by_id.get(key[0])
@@ -267,10 +278,10 @@ class ReplicaSession:
         places = list(self._places.values()) if idle else list(self._ready)
         self._ready = {}
         for place in places:
-            if not place.armed:
+            if not place.armed or (idle and place.is_told):
                 continue
             key = place.key
-            data, size = self._data(place, room)
+            data, size = self._data(place, room, idle)
             if data is None:
                 if size:  # there is more, and no room for it
                     self._ready[place] = None
@@ -283,7 +294,7 @@ class ReplicaSession:
             topic.partitions.append(data)
         return response if topics else None
 
-    def _data(self, place: _Place, room: int) -> tuple[PartitionData | None, int]:
+    def _data(self, place: _Place, room: int, idle: bool) -> tuple[PartitionData | None, int]:
         partition, asked = place.partition, place.asked
         data = PartitionData(
             partition_index=asked.partition, error_code=0, high_watermark=-1, aborted_transactions=None, records=b""
@@ -311,9 +322,10 @@ class ReplicaSession:
             data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             return data, 0
         if offset == store.end_offset:
-            if place.told == partition.high_watermark:
+            known = (partition.high_watermark, store.start_offset)
+            if place.told == known or (not idle and place.told[1] == known[1] and not self._serves_consumers):
                 return None, 0
-            place.told = partition.high_watermark
+            place.told = known
             return data, 0
         if room <= 0:
             return None, 1
@@ -341,6 +353,6 @@ class ReplicaSession:
             return data, 0
         self._replicas.sent(partition, found.size, now_ms)
         place.armed = False
-        place.told = partition.high_watermark
+        place.told = (partition.high_watermark, store.start_offset)
         data.records = records
         return data, found.size

@@ -34,6 +34,7 @@ class Recovery(NamedTuple):
     bytes_read: int
     bytes_cut: int
     damaged: bool
+    torn: bool  # nothing but a batch that was cut short as it was written
 
 
 def recover(disk: Disk, directory: Path, settings: LogSettings, now_ms: int) -> Recovery:
@@ -56,6 +57,7 @@ class _Recoverer:
         self.bytes_read = 0
         self.bytes_cut = 0
         self.damaged = False
+        self.torn = True
         self.removed = False
         self.recorded_epochs = leader_epochs.load(disk, directory)
         self.epochs = leader_epochs.load(disk, directory)
@@ -78,7 +80,7 @@ class _Recoverer:
                 self._set_aside(bases[slot + 1 :])
                 break
         log = self._log(start)
-        return Recovery(log, self.bytes_read, self.bytes_cut, self.damaged)
+        return Recovery(log, self.bytes_read, self.bytes_cut, self.damaged, self.torn and not self.damaged)
 
     def _tidy(self) -> list[int]:
         """Removes what interrupted work left; the base offsets of the segments, in order."""
@@ -208,6 +210,7 @@ class _Recoverer:
 
     def _cut(self, segment: Segment, scan: Scan) -> None:
         position, size = scan.position, segment.size
+        self.torn = self.torn and scan.torn
         if scan.has_batch_behind(self.end):
             self.damaged = True
             self._keep_aside(segment, position, size)

@@ -29,6 +29,7 @@ class Scan:
         self.position = position
         self.size = size
         self.bytes_read = 0
+        self.torn = True  # what the walk ended at is short, as a process that is killed leaves it
         self.wrong_epochs: list[Batch] = []  # as they should be
 
     def batches(
@@ -80,6 +81,7 @@ class Scan:
             try:
                 batch = parse(chunk, at, position)
             except CorruptSegment:
+                self.torn = False
                 return
             if batch.end > size:
                 return
@@ -91,6 +93,7 @@ class Scan:
                     return
                 checksum = crc32c(chunk[: batch.end - chunk_at], checksum)
             if checksum != batch.crc:
+                self.torn = False
                 return
             yield batch
             position = batch.end

@@ -166,7 +166,10 @@ class TcpPeer:
         self._unsent.clear()
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
-            each.answered(None)
+            try:
+                each.answered(None)
+            except Exception:
+                log.exception("a lost connection to a broker was not taken")
 
     def _look_at_clock(self) -> None:
         """Answers come in order, so one that is late holds up all behind it: the connection is given up."""

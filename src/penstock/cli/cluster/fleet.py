@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from penstock.cli.cluster.board import Board
+from penstock.cli.cluster.folder import ClusterFolder
 from penstock.cli.cluster.processes import ends_with_parent
 from penstock.cli.cluster.zookeeper import LocalZooKeeper
 from penstock.cli.problem import Problem, usage
@@ -185,19 +186,31 @@ class Fleet:
         """Who ends is told about and not started again: a person shall know."""
         watched = [broker for broker in self.brokers if broker.running]
         zookeeper = self.zookeeper
-        while not self._wishes and (watched or not self.brokers):
+        while not self._wishes and (watched or not self.brokers or self._others_run()):
             for broker in [each for each in watched if not each.running]:
                 watched.remove(broker)
                 self._tell(f"{broker.name} (process {broker.pid}) {broker.how_it_ended()}. Its log: {broker.log}")
                 self._tell(f"  bring it back with: penstock cluster add --node-id {broker.node_id}")
             if zookeeper is not None and not zookeeper.running:
                 self._tell(f"ZooKeeper (process {zookeeper.pid}) ended. Its log: {zookeeper.log}")
-                self._tell("  brokers serve on, but nothing can be created, changed or elected until it is back")
-                zookeeper = None
+                self._tell("  it is started again; until then brokers serve on, but nothing can be created or elected")
+                try:
+                    zookeeper.start()
+                    self._tell(f"ZooKeeper is back (process {zookeeper.pid})")
+                except Problem as problem:
+                    self._tell(f"ZooKeeper does not start: {problem.message}")
+                    zookeeper = None
             time.sleep(LOOK_S)
         if not self._wishes:
             self._clean = False
             self._tell("no broker is left.")
+
+    def _others_run(self) -> bool:
+        """Brokers that were brought back or added in another terminal need the ZooKeeper of this one."""
+        if self.zookeeper is None:
+            return False
+        folder = ClusterFolder(self.brokers[0].data.parent)
+        return any(folder.runs(node_id) for node_id in folder.node_ids())
 
     def _stop(self) -> None:
         running = [broker for broker in self.brokers if broker.running]

@@ -58,22 +58,25 @@ PARTITION_COLUMNS = ("partition", "leader", "replicas", "isr", "start", "end", "
 
 
 def _partitions(connection: Connection, topic: str) -> list[dict[str, Any]]:
+    from penstock.cli.kafka_admin import EARLIEST, LATEST
+
     known = connection.topic(topic).partitions
     led = [(topic, number) for number, partition in known.items() if partition.leader >= 0]
-    starts, ends = connection.starts(led), connection.ends(led)
+    starts = connection.known_offsets(dict.fromkeys(led, EARLIEST))
+    ends = connection.known_offsets(dict.fromkeys(led, LATEST))
     rows = []
     for number in sorted(known):
         key, partition = (topic, number), known[number]
-        has_leader = key in starts
+        is_known = key in starts and key in ends
         rows.append(
             {
                 "partition": number,
-                "leader": partition.leader if has_leader else None,
+                "leader": partition.leader if partition.leader >= 0 else None,
                 "replicas": list(partition.replicas),
                 "isr": list(partition.isrs),
                 "start": starts.get(key),
                 "end": ends.get(key),
-                "count": ends[key] - starts[key] if has_leader else None,
+                "count": ends[key] - starts[key] if is_known else None,
             }
         )
     return rows
