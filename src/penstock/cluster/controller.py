@@ -223,7 +223,10 @@ class Controller:
     def settled(self, topic: TopicState) -> TopicState:
         value: Mapping[str, Any] = effective_topic_settings(topic.config, self._settings)
         unclean = value["unclean.leader.election.enable"]
-        return settle_topic(topic, self._image.brokers, value["min.insync.replicas"], unclean)
+        after = settle_topic(topic, self._image.brokers, value["min.insync.replicas"], unclean)
+        if unclean and after is not topic:
+            _tell_of_loss(topic, after)
+        return after
 
     # ---- preferred leaders
 
@@ -249,3 +252,10 @@ class Controller:
         if all(after is before for after, before in zip(partitions, topic.partitions)):
             return topic
         return replace(topic, partitions=partitions)
+
+
+def _tell_of_loss(before: TopicState, after: TopicState) -> None:
+    for index, (was, now) in enumerate(zip(before.partitions, after.partitions)):
+        if now.leader not in (NO_LEADER, was.leader, was.last_leader, *was.isr, *was.eligible):
+            facts = {"partition": f"{after.name}-{index}", "leader": now.leader}
+            log.warning("unclean election, as the topic allows: acknowledged records may be lost", extra=facts)
