@@ -158,8 +158,8 @@ class Upkeep:
             await self._delete_before(partition, offset)
 
     async def cut(self, partition: Partition, offset: int, epoch: int, end: int, *, restart: bool = False) -> None:
-        """A follower takes back what its leader does not have, if it still follows in that epoch and its log ends where it
-        did when that was found. On the loop: no role may begin on a log that is half cut."""
+        """A follower takes back what its leader does not have, if it still follows in that epoch and its log ends where
+        it did when that was found. On the loop: no role may begin on a log that is half cut."""
         async with self._segments:
             while partition.syncing:
                 quiet = asyncio.Event()
