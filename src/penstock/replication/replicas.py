@@ -297,8 +297,8 @@ class Replicas:
         self._changes.ask(partition.topic, partition.index, lambda state: withdraw(state, self._node_id, least), done)
 
     def unreadable(self, partition: Partition, offset: int, error: Exception) -> None:
-        """Some of the log is damaged: this replica fetches it anew from another, if one has it all. Errors from elsewhere,
-        such as too many open files, say nothing about the log."""
+        """Some of the log is damaged: this replica fetches it anew from another, if one has it all. An error that comes
+        from elsewhere, such as too many open files, says nothing about the log."""
         log.error("not served: %s", error, extra={"partition": partition.name, "offset": offset})
         if not (isinstance(error, CorruptSegment) or (isinstance(error, OSError) and error.errno == errno.EIO)):
             return
