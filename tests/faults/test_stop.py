@@ -30,7 +30,10 @@ def start_again(broker: BrokerProcess) -> str:
     """What the broker says in its new life."""
     said = len(broker.log.read_text())
     broker.start()
-    return broker.log.read_text()[said:]
+    deadline = time.monotonic() + 10  # the port is open a moment before
+    while "ready" not in (text := broker.log.read_text()[said:]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return text
 
 
 def use(broker: BrokerProcess) -> str:

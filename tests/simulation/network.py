@@ -164,10 +164,11 @@ class SimulatedListener(Listener):
         super().__init__(loop, **options)
         self._network = network
 
-    def start(self, host: str, port: int) -> tuple[str, int]:
+    def start(self, host: str, port: int, *, hold: bool = False) -> tuple[str, int]:
         server, address = self._network.listen(host, port)
         self._socket = cast(socket.socket, server)
-        self._loop.add_reader(server.fileno(), self._accept)
+        if not hold:
+            self.go_on()
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
         process = PROCESS.get()
         if process is not None:

@@ -221,7 +221,7 @@ class Broker:
                 idle_ms_max=settings.get("connections.max.idle.ms"),
             )  # fmt: skip
             try:
-                bound = listener.start(place.host, place.port)
+                bound = listener.start(place.host, place.port, hold=True)
             except OSError as error:
                 raise StartError(
                     f"cannot listen on {place.host}:{place.port}: {error.strerror}. Choose another with --listen."
@@ -249,6 +249,8 @@ class Broker:
         if topic := self.image.topics.get(TRANSACTIONS_TOPIC):
             self.transactions.load_all(len(topic.partitions))
         self._upkeep.start()
+        for listener in self._listeners:
+            listener.go_on()
         self._loading = asyncio.ensure_future(self._load_the_rest())
 
     async def _load_the_rest(self) -> None:

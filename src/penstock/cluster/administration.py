@@ -146,6 +146,8 @@ class Administration:
 
     async def learn(self, topics: Collection[str | bytes]) -> None:
         """Finds, by name or by id, topics that another broker has made and that were not told of yet."""
+        if self._catalog.is_alone:
+            return
         names = {key for key in topics if isinstance(key, str) and key not in self._image.topics}
         names = {name for name in names if not why_illegal(name)}
         by_id = any(isinstance(key, bytes) and key not in self._image.topics_by_id for key in topics)

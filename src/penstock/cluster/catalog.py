@@ -24,6 +24,7 @@ from penstock.cluster.coordination import (
     Set,
     Versioned,
 )
+from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.identity import RandomBytes, new_uuid, show_uuid
 from penstock.cluster.model import NO_LEADER, ClusterImage, TopicState
 from penstock.cluster.nodes import (
@@ -94,6 +95,11 @@ class Catalog:
             DELETIONS: self._deletion_told,
             TOPICS: self._topic_told,
         }
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody but this broker writes to the store."""
+        return isinstance(self.store, EmbeddedStore)
 
     def subscribe(self, listener: TopicListener) -> None:
         self._listeners.append(listener)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from penstock.cluster.model import NO_LEADER, PartitionState
-from penstock.cluster.topic_names import missing_topic_error
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.replication.partition import Partition
 from penstock.server.cluster_view import Node, endpoint_of
@@ -25,7 +24,7 @@ def absence(context: Context, topic: str, index: int) -> ErrorCode:
     """Why there is no replica here: it is elsewhere, or nowhere."""
     if state_of(context, topic, index) is not None:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return missing_topic_error(topic)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def state_of(context: Context, topic: str, index: int) -> PartitionState | None:

@@ -47,8 +47,9 @@ class Listener:
         self._socket: socket.socket | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
-    def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listens, and returns where (a port of 0 was chosen by the system)."""
+    def start(self, host: str, port: int, *, hold: bool = False) -> tuple[str, int]:
+        """Listens, and returns where (a port of 0 was chosen by the system). Whoever connects while it is on hold waits
+        for `go_on`."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,8 +61,9 @@ class Listener:
             raise
         sock.setblocking(False)
         self._socket = sock
-        self._loop.add_reader(sock.fileno(), self._accept)
         self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)
+        if not hold:
+            self.go_on()
         bound = sock.getsockname()
         return str(bound[0]), int(bound[1])
 
@@ -92,9 +94,9 @@ class Listener:
         """A connection that can't be accepted stays in line, and would wake the loop again at once."""
         assert self._socket is not None
         self._loop.remove_reader(self._socket.fileno())
-        self._loop.call_later(REST_S, self._go_on)
+        self._loop.call_later(REST_S, self.go_on)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         if self._socket is not None:
             self._loop.add_reader(self._socket.fileno(), self._accept)
 

@@ -118,7 +118,7 @@ class _Fetch:
 
     def _partition(self, key: Key, asked: FetchPartition) -> Partition:
         name, index = self._name(key), key[2]
-        if not name:
+        if not name and self._call.version >= 13:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         partition = self._context.partitions.get(name, index)
         if partition is None:
