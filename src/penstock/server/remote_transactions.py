@@ -23,7 +23,7 @@ from penstock.transactions.transaction import TopicPartition
 from penstock.transport.peers import Peers
 
 VERSION = 5
-PARTITIONS_PER_REQUEST = 5_000
+PARTITIONS_PER_REQUEST = 3_000
 
 Codes = dict[TopicPartition, ErrorCode]
 

@@ -18,7 +18,7 @@ class AddPartitionsToTxnTransaction(Struct):
     topics: list[AddPartitionsToTxnTopic] = field(array(AddPartitionsToTxnTopic), "4+")
 
 
-class AddPartitionsToTxnRequest(Message, api_key=24, versions="0-5", flexible="3+", elements_max=20_000):
+class AddPartitionsToTxnRequest(Message, api_key=24, versions="0-5", flexible="3+", elements_max=10_000):
     transactions: list[AddPartitionsToTxnTransaction] = field(array(AddPartitionsToTxnTransaction), "4+")
     v3_and_below_transactional_id: str = field(STRING, "0-3")
     v3_and_below_producer_id: int = field(INT64, "0-3")
