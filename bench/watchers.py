@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TypeVar
@@ -64,7 +65,7 @@ class Times:
         return longest
 
 
-class Watcher:
+class Watcher(ABC):
     """Runs on a thread of its own until it is closed."""
 
     name = ""
@@ -83,8 +84,8 @@ class Watcher:
         self._ended.set()
         self._thread.join(END_S_MAX)
 
-    def _run(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _run(self) -> None: ...
 
 
 class RawProducer(Watcher):

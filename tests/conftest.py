@@ -12,6 +12,8 @@ import pytest
 
 from tests.brokers import BrokerProcess
 
+pytest_plugins = ["tests.zookeepers"]
+
 SOURCE = Path(__file__).parent.parent / "src"
 
 _names = itertools.count()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any
 
 from penstock.coordinator.machine import LogRecord, Outcome, ProducerStamp, Ticket
@@ -18,18 +19,24 @@ TIMEOUT_S = 10.0
 Done = Callable[[OSError | None], None]
 
 
+async def rounds(pause_s: float) -> AsyncGenerator[None, None]:
+    """Again and again, for what nothing signals: that is what is tested."""
+    while True:
+        yield
+        await asyncio.sleep(pause_s)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """The loop goes round until it is true."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():  # noqa: ASYNC110  (the loop must go round for it to become true)
-            await asyncio.sleep(0)
+    await eventually(condition, pause_s=0)
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
+async def eventually(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S, pause_s: float = 0.005) -> None:
     """For what real timers bring: time must pass."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():  # noqa: ASYNC110  (nothing signals it: that is what is tested)
-            await asyncio.sleep(0.005)
+    async with asyncio.timeout(timeout_s), aclosing(rounds(pause_s)) as each:
+        async for _ in each:
+            if condition():
+                return
 
 
 async def turns(count: int = 20) -> None:

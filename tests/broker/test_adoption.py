@@ -27,9 +27,6 @@ from penstock.cluster.nodes import (
 )
 from penstock.cluster.zookeeper import ZooKeeperStore
 from penstock.storage.disk import Disk
-from tests.zookeepers import zookeeper, zookeeper_path
-
-__all__ = ["zookeeper", "zookeeper_path"]
 
 NAMES = [f"topic-{number}" for number in range(9)]
 

@@ -20,9 +20,7 @@ from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from penstock.protocol.record_batch import read_batches
 from tests.broker.conftest import Brokers, Caller
 from tests.storage.logs import batch_at
-from tests.zookeepers import eventually, zookeeper, zookeeper_path
-
-__all__ = ["zookeeper", "zookeeper_path"]
+from tests.zookeepers import eventually
 
 NOBODY = -1
 

@@ -19,9 +19,7 @@ import pytest
 from penstock.cli import main
 from tests.brokers import BrokerProcess
 from tests.cli.conftest import Finished, clean_environment, command, run_penstock
-from tests.zookeepers import skip_without_java, zookeeper, zookeeper_path
-
-__all__ = ["zookeeper", "zookeeper_path"]
+from tests.zookeepers import skip_without_java
 
 PATIENCE_S = 40.0
 FAST = ("--set", "offsets.topic.num.partitions=1")

@@ -19,7 +19,7 @@ class LogOfTenFrom100:
         return dict.fromkeys(keys, 110)
 
     def offsets(self, specs: dict[tuple[str, int], object]) -> dict[tuple[str, int], int]:
-        times = {key: spec._value for key, spec in specs.items()}  # type: ignore[attr-defined]
+        times = {key: spec._value for key, spec in specs.items()}
         return {key: -1 if at > 9_000 else 100 + max(0, -(-at // 1000)) for key, at in times.items()}
 
 
@@ -71,5 +71,5 @@ def test_anything_else_is_refused_with_what_would_do(text: str) -> None:
 )
 def test_a_position_is_found_between_start_and_end(text: str, offset: int) -> None:
     keys = [("orders", 0), ("orders", 1)]
-    places = locate(LogOfTenFrom100(), parse_position(text), keys)  # type: ignore[arg-type]
+    places = locate(LogOfTenFrom100(), parse_position(text), keys)
     assert [places[key].offset for key in keys] == [offset, offset]

@@ -29,7 +29,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 
 
 def values(messages: object) -> list[bytes]:
-    return [m.value for m in messages]  # type: ignore[attr-defined]
+    return [m.value for m in messages]
 
 
 def delete_records(wire: Wire, topic: str, before: int) -> None:

@@ -26,7 +26,7 @@ CONSUMER_RANGE = {"protocol_type": "consumer", "protocol_name": "range"}
 
 @pytest.fixture
 def group(unique: Callable[[str], str], wire: Wire) -> str:
-    wait_until(lambda: find_coordinator(wire, 3, None).error_code == ErrorCode.NONE)  # type: ignore[arg-type]
+    wait_until(lambda: find_coordinator(wire, 3, None).error_code == ErrorCode.NONE)
     return unique("group")
 
 

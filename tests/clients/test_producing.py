@@ -39,7 +39,7 @@ INVALID_RECORD_IN_AIOKAFKA = -1  # an error of which it does not know the name
 
 
 def contents(messages: object) -> list[tuple[object, ...]]:
-    return [(m.key, m.value, m.headers) for m in messages]  # type: ignore[attr-defined]
+    return [(m.key, m.value, m.headers) for m in messages]
 
 
 @pytest.mark.parametrize("reader", CLIENTS)

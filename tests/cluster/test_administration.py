@@ -337,7 +337,7 @@ async def test_a_listener_that_fails_does_not_undo_the_change(cluster: Controlle
 
         topic_changed = topic_deleted = None
 
-    cluster.catalog.subscribe(Broken())  # type: ignore[arg-type]
+    cluster.catalog.subscribe(Broken())
     later = type(cluster.listener)(cluster.image)
     cluster.catalog.subscribe(later)
     await cluster.administration.create_topic("t")

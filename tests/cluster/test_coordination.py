@@ -27,7 +27,7 @@ from penstock.cluster.coordination import (
 )
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.zookeeper import ZooKeeperStore
-from tests.zookeepers import Followed, eventually, zookeeper, zookeeper_path  # noqa: F401
+from tests.zookeepers import Followed, eventually
 
 
 class Service:

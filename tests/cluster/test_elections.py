@@ -15,7 +15,7 @@ from penstock.cluster.reassignments import in_progress, target
 
 def partition(leader: int, isr: tuple[int, ...], eligible: tuple[int, ...] = (), **more: object) -> PartitionState:
     state = PartitionState(leader, 5, (1, 2, 3), isr, eligible)
-    return replace(state, **more)  # type: ignore[arg-type]
+    return replace(state, **more)
 
 
 def alive(*ids: int, stopping: tuple[int, ...] = ()) -> dict[int, BrokerState]:

@@ -33,14 +33,7 @@ from penstock.cluster.coordination import (
 )
 from penstock.cluster.zookeeper import ZooKeeperStore
 from tests.brokers import free_port
-from tests.zookeepers import (  # noqa: F401
-    Followed,
-    eventually,
-    own_zookeeper,
-    skip_without_java,
-    zookeeper,
-    zookeeper_path,
-)
+from tests.zookeepers import Followed, eventually, skip_without_java
 
 SESSION_MS = 1_000
 
@@ -70,7 +63,7 @@ def sessions_of(store: ZooKeeperStore) -> list[Session]:
 # ---- opening and closing
 
 
-async def test_the_path_of_the_address_is_made_and_everything_is_below_it(zookeeper_path: str, opened: Opener) -> None:  # noqa: F811
+async def test_the_path_of_the_address_is_made_and_everything_is_below_it(zookeeper_path: str, opened: Opener) -> None:
     store = await opened(f"{zookeeper_path}/eu/blue")
     assert await store.create("/a", b"one") == "/a"
     assert await store.create("/n-", sequence=True) == "/n-0000000001"
@@ -80,7 +73,7 @@ async def test_the_path_of_the_address_is_made_and_everything_is_below_it(zookee
     assert (await (await opened(f"{zookeeper_path}/eu/blue/")).get("/a")).data == b"one"
 
 
-async def test_an_empty_root_can_not_be_deleted(zookeeper_path: str, opened: Opener) -> None:  # noqa: F811
+async def test_an_empty_root_can_not_be_deleted(zookeeper_path: str, opened: Opener) -> None:
     store = await opened(zookeeper_path)
     with pytest.raises(NotEmpty):
         await store.delete("/")
@@ -115,7 +108,7 @@ async def test_opening_gives_up_when_it_is_not_zookeeper_that_answers() -> None:
 
 
 async def test_a_client_that_closes_takes_its_ephemeral_nodes_with_it_at_once(
-    zookeeper_path: str,  # noqa: F811
+    zookeeper_path: str,
     opened: Opener,
 ) -> None:
     watcher, broker = await opened(zookeeper_path), await opened(zookeeper_path, 30_000)
@@ -132,7 +125,7 @@ async def test_a_client_that_closes_takes_its_ephemeral_nodes_with_it_at_once(
 
 
 async def test_closing_does_not_wait_for_a_zookeeper_that_is_away(
-    own_zookeeper: LocalZooKeeper,  # noqa: F811
+    own_zookeeper: LocalZooKeeper,
     opened: Opener,
 ) -> None:
     paused = await opened(own_zookeeper.connect, 20_000)
@@ -152,7 +145,7 @@ async def test_closing_does_not_wait_for_a_zookeeper_that_is_away(
 # ---- several clients
 
 
-async def test_what_one_client_writes_another_follows(zookeeper_path: str, opened: Opener) -> None:  # noqa: F811
+async def test_what_one_client_writes_another_follows(zookeeper_path: str, opened: Opener) -> None:
     writer, reader = await opened(zookeeper_path), await opened(zookeeper_path)
     await writer.create("/topics")
     await writer.create("/topics/a", b"0")
@@ -167,7 +160,7 @@ async def test_what_one_client_writes_another_follows(zookeeper_path: str, opene
 
 
 async def test_a_folder_that_is_gone_is_followed_again_when_it_is_back(
-    zookeeper_path: str,  # noqa: F811
+    zookeeper_path: str,
     opened: Opener,
 ) -> None:
     writer, reader = await opened(zookeeper_path), await opened(zookeeper_path)
@@ -180,7 +173,7 @@ async def test_a_folder_that_is_gone_is_followed_again_when_it_is_back(
 
 
 async def test_a_follower_that_fails_is_told_the_next_change(
-    zookeeper_path: str,  # noqa: F811
+    zookeeper_path: str,
     opened: Opener,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -204,7 +197,7 @@ async def test_a_follower_that_fails_is_told_the_next_change(
 # ---- bounds
 
 
-async def test_several_writes_together_have_a_bound_too(zookeeper_path: str, opened: Opener) -> None:  # noqa: F811
+async def test_several_writes_together_have_a_bound_too(zookeeper_path: str, opened: Opener) -> None:
     store = await opened(zookeeper_path)
     await store.multi([Create("/a", bytes(DATA_BYTES_MAX // 2)), Create("/b", bytes(DATA_BYTES_MAX // 2))])
     sessions = sessions_of(store)
@@ -218,7 +211,7 @@ async def test_several_writes_together_have_a_bound_too(zookeeper_path: str, ope
     assert sessions == []
 
 
-async def test_what_zookeeper_does_not_like_is_an_error_of_ours(zookeeper_path: str, opened: Opener) -> None:  # noqa: F811
+async def test_what_zookeeper_does_not_like_is_an_error_of_ours(zookeeper_path: str, opened: Opener) -> None:
     store = await opened(zookeeper_path)
     with pytest.raises(CoordinationError):
         await store.create("/nul\0")
@@ -226,7 +219,7 @@ async def test_what_zookeeper_does_not_like_is_an_error_of_ours(zookeeper_path: 
 
 
 async def test_thousands_of_calls_at_once_do_not_make_the_loop_wait(
-    own_zookeeper: LocalZooKeeper,  # noqa: F811
+    own_zookeeper: LocalZooKeeper,
     opened: Opener,
 ) -> None:
     """Not even when nobody reads them, and there is more than the socket takes."""
@@ -254,7 +247,7 @@ async def longest_turn(duration_s: float) -> float:
 # ---- connections and sessions
 
 
-async def test_a_zookeeper_that_is_killed_and_started_again(own_zookeeper: LocalZooKeeper, opened: Opener) -> None:  # noqa: F811
+async def test_a_zookeeper_that_is_killed_and_started_again(own_zookeeper: LocalZooKeeper, opened: Opener) -> None:
     store = await opened(f"{own_zookeeper.connect}/x", 20_000)
     sessions = sessions_of(store)
     await ensure_path(store, "/topics/a")
@@ -279,7 +272,7 @@ async def test_a_zookeeper_that_is_killed_and_started_again(own_zookeeper: Local
 
 
 async def test_what_changed_while_a_client_was_away_is_told_when_it_is_back(
-    own_zookeeper: LocalZooKeeper,  # noqa: F811
+    own_zookeeper: LocalZooKeeper,
     opened: Opener,
 ) -> None:
     """The client is held up, not ZooKeeper: another one goes on writing, until the session has expired and beyond."""
@@ -309,7 +302,7 @@ async def test_what_changed_while_a_client_was_away_is_told_when_it_is_back(
 
 
 async def test_a_zookeeper_that_is_paused_for_longer_than_the_session(
-    own_zookeeper: LocalZooKeeper,  # noqa: F811
+    own_zookeeper: LocalZooKeeper,
     opened: Opener,
 ) -> None:
     store = await opened(own_zookeeper.connect)
@@ -329,7 +322,7 @@ async def test_a_zookeeper_that_is_paused_for_longer_than_the_session(
     assert sessions[-1] in (Session.RESUMED, Session.RENEWED)  # whether it expired is ZooKeeper's to say: it slept too
 
 
-async def test_a_session_that_expires_is_renewed_and_the_next_too(zookeeper_path: str, opened: Opener) -> None:  # noqa: F811
+async def test_a_session_that_expires_is_renewed_and_the_next_too(zookeeper_path: str, opened: Opener) -> None:
     store = await opened(zookeeper_path)
     sessions = sessions_of(store)
     await store.create("/brokers")
@@ -354,7 +347,7 @@ def expire(store: ZooKeeperStore) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_kazoo_is_started_again_when_its_thread_dies(zookeeper_path: str, opened: Opener) -> None:  # noqa: F811
+async def test_kazoo_is_started_again_when_its_thread_dies(zookeeper_path: str, opened: Opener) -> None:
     store = await opened(zookeeper_path)
     sessions = sessions_of(store)
     await store.create("/topics")
@@ -367,7 +360,7 @@ async def test_kazoo_is_started_again_when_its_thread_dies(zookeeper_path: str, 
 
 
 async def test_zookeeper_away_is_one_line_in_the_log(
-    own_zookeeper: LocalZooKeeper,  # noqa: F811
+    own_zookeeper: LocalZooKeeper,
     opened: Opener,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -383,7 +376,7 @@ async def test_zookeeper_away_is_one_line_in_the_log(
 
 
 async def test_two_thousand_children_are_followed_through_broken_connections(
-    own_zookeeper: LocalZooKeeper,  # noqa: F811
+    own_zookeeper: LocalZooKeeper,
     opened: Opener,
 ) -> None:
     """A model that is written to ZooKeeper by one client must be what another, whose connection breaks, ends with."""

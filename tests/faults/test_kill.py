@@ -33,7 +33,7 @@ def loads() -> Iterator[Callable[..., Load]]:
     started: list[Load] = []
 
     def start(*arguments: object) -> Load:
-        started.append(Load(*arguments))  # type: ignore[arg-type]
+        started.append(Load(*arguments))
         return started[-1]
 
     yield start

@@ -186,7 +186,7 @@ def with_a_new_tag(cls: Any) -> Any:
     fields["new"] = field(BYTES, tag=1000, default=b"")
     later = StructType(cls.__name__, (Struct,), dict(fields))
     if issubclass(cls, Message):
-        later.versions, later.flexible = cls.versions, cls.flexible  # type: ignore[attr-defined]
+        later.versions, later.flexible = cls.versions, cls.flexible
     return later
 
 

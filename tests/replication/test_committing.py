@@ -232,7 +232,7 @@ def test_when_the_first_write_fails_nothing_of_it_is_written_later(tmp_path: Pat
         try:
             led.write(data)
         except Exception as error:
-            assert error.code is ErrorCode.KAFKA_STORAGE_ERROR  # type: ignore[attr-defined]  # noqa: PT017
+            assert error.code is ErrorCode.KAFKA_STORAGE_ERROR  # noqa: PT017
         data[:] = b"\xee" * len(data)
         led.end_turn()
         disk.heal()

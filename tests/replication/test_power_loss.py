@@ -180,7 +180,7 @@ step = st.one_of(
 def test_nothing_acknowledged_is_lost_in_random_scenarios(
     tmp_path_factory: pytest.TempPathFactory,
     script: list[tuple],
-    seed: int,  # type: ignore[type-arg]
+    seed: int,
 ) -> None:
     producing = Producing(tmp_path_factory.mktemp("random"), seed)
 

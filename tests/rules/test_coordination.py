@@ -65,7 +65,7 @@ def _let_leaders_believe_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def remember(self: Replicas, *arguments: object, **options: object) -> None:
         asked.append(self)
-        change(self, *arguments, **options)  # type: ignore[arg-type]
+        change(self, *arguments, **options)
 
     monkeypatch.setattr(Replicas, "_change", remember)
     monkeypatch.setattr(PartitionChanges, "ask", believe)

@@ -41,7 +41,7 @@ def codes(response: Message, version: int) -> list[int]:
     for struct in structs(response):
         declared = struct.fields.get("error_code")
         if declared is not None and version in declared.versions:
-            found.append(struct.error_code)  # type: ignore[attr-defined]
+            found.append(struct.error_code)
     return found
 
 

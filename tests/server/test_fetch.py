@@ -83,7 +83,7 @@ async def test_nothing_above_the_high_watermark_is_seen(tmp_path: Path) -> None:
     assert (data.error_code, data.high_watermark, offsets(data)) == (0, 0, [])
     data = only(await other.ask(fetch("t", 2), 11))
     assert (data.error_code, offsets(data)) == (0, [])
-    rooms.committer.end_all()  # type: ignore[union-attr]
+    rooms.committer.end_all()
     assert offsets(only(await other.ask(fetch("t"), 11))) == [0, 1]
     await rooms.close()
 
@@ -114,7 +114,7 @@ async def test_a_stopped_partition_is_a_storage_error(tmp_path: Path) -> None:
     rooms.create_topic("t")
     client = rooms.connect()
     await client.ask(produce("t", batch(2), acks=1), 9)
-    rooms.committer.end_one(OSError(5, "Input/output error"))  # type: ignore[union-attr]
+    rooms.committer.end_one(OSError(5, "Input/output error"))
     data = only(await client.ask(fetch("t", wait_ms=LONG_MS), 11))
     assert data.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     await rooms.close()
@@ -220,7 +220,7 @@ async def test_a_waiting_fetch_learns_that_its_partition_stopped(tmp_path: Path)
     consumer, producer = rooms.connect(), rooms.connect()
     await consumer.send(fetch("t", wait_ms=LONG_MS), 11)
     await producer.ask(produce("t", batch(), acks=1), 9)
-    rooms.committer.end_one(OSError(5, "Input/output error"))  # type: ignore[union-attr]
+    rooms.committer.end_one(OSError(5, "Input/output error"))
     assert only(await consumer.receive()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     await rooms.close()
 

@@ -170,7 +170,7 @@ async def test_a_commit_is_answered_when_it_is_on_the_device(tmp_path: Path) -> 
     await turns()
     assert not client.has_answer()
     assert not other.has_answer(), "it would see what may be lost"
-    rooms.committer.end_all()  # type: ignore[union-attr]
+    rooms.committer.end_all()
     assert codes(await client.receive()) == {("t", 0): 0}
     assert fetched((await other.receive()).topics) == {("t", 0): (0, 5)}
     await rooms.close()

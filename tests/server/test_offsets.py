@@ -131,7 +131,7 @@ async def test_the_end_waits_for_what_was_acknowledged_before(make: Callable[...
     await other.send(ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])]), 7)
     await turns()
     assert not other.has_answer()
-    rooms.committer.end_all()  # type: ignore[union-attr]
+    rooms.committer.end_all()
     assert (await other.receive()).topics[0].partitions[0].offset == 2
 
 
@@ -140,7 +140,7 @@ async def test_who_asks_for_an_offset_does_not_wait_for_a_partition_that_stopped
     rooms.create_topic("t")
     client = rooms.connect()
     await client.ask(produce("t", batch(2), acks=1), 9)
-    rooms.committer.end_one(OSError(5, "Input/output error"))  # type: ignore[union-attr]
+    rooms.committer.end_one(OSError(5, "Input/output error"))
     assert (await list_offset(client, LATEST)).offset == 0
 
 

@@ -83,9 +83,9 @@ async def test_produce_requests_overlap_while_they_wait_for_the_device(held: Roo
     await until(lambda: held.partition("t").log.next_offset == 6)
     await turns()
     assert not client.has_answer()
-    held.committer.end_all()  # type: ignore[union-attr]
+    held.committer.end_all()
     await turns()
-    held.committer.end_all()  # type: ignore[union-attr]
+    held.committer.end_all()
     assert [offset_of(await client.receive()) for _ in range(6)] == list(range(6))
 
 
@@ -100,11 +100,11 @@ async def test_another_request_waits_for_the_produce_requests_before_it(held: Ro
     await until(lambda: held.partition("t").log.end_offset == 1)
     await turns()
     assert held.partition("t").log.next_offset == 1, "what stands behind it waits as well"
-    held.committer.end_all()  # type: ignore[union-attr]
+    held.committer.end_all()
     assert offset_of(await client.receive()) == 0
     assert (await client.receive()).topics[0].partitions[0].offset == 1
     await until(lambda: held.partition("t").log.end_offset == 2)
-    held.committer.end_all()  # type: ignore[union-attr]
+    held.committer.end_all()
     assert offset_of(await client.receive()) == 1
 
 
@@ -117,7 +117,7 @@ async def test_acks_1_behind_acks_all_waits_for_its_place(held: Rooms) -> None:
     await turns()
     assert not client.has_answer()
     while held.partition("t").high_watermark < 3:
-        held.committer.end_all()  # type: ignore[union-attr]
+        held.committer.end_all()
         await turns(3)
     assert [offset_of(await client.receive()) for _ in range(6)] == [0, 0, 1, 1, 2, 2]
 

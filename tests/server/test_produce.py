@@ -92,12 +92,12 @@ async def test_a_request_is_answered_when_the_last_of_its_partitions_is_committe
     rooms.create_topic("t", 3)
     client = rooms.connect()
     await client.send(produce("t", batch(), more={1: batch(), 2: batch()}), 9)
-    await until(lambda: len(rooms.committer.under_way) == 3)  # type: ignore[arg-type]
+    await until(lambda: len(rooms.committer.under_way) == 3)
     for _ in range(2):
-        rooms.committer.end_one()  # type: ignore[union-attr]
+        rooms.committer.end_one()
         await turns()
         assert not client.has_answer()
-    rooms.committer.end_one()  # type: ignore[union-attr]
+    rooms.committer.end_one()
     response = await client.receive()
     assert [p.error_code for p in response.responses[0].partition_responses] == [0, 0, 0]
 
@@ -168,7 +168,7 @@ async def test_a_producer_that_leaves_harms_nobody(make: Callable[..., Rooms]) -
     leaving.close()
     await until(lambda: leaving.connection.closed)
     while rooms.committer.under_way:
-        rooms.committer.end_one()  # type: ignore[union-attr]
+        rooms.committer.end_one()
     assert only(await staying.receive()).error_code == 0
     assert rooms.partition("t").high_watermark == 2
 

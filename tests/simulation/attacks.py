@@ -45,7 +45,7 @@ def on_write(
                 return happens(operation, lambda: real(connection, operations))
         return real(connection, operations)
 
-    cluster.zookeeper.write = passed  # type: ignore[method-assign]
+    cluster.zookeeper.write = passed
 
 
 def slow_down_writes(broker: SimulatedBroker, seconds: float) -> None:
@@ -57,7 +57,7 @@ def slow_down_writes(broker: SimulatedBroker, seconds: float) -> None:
         await asyncio.sleep(seconds)
         return await real(operations)
 
-    store.multi = multi  # type: ignore[method-assign]
+    store.multi = multi
 
 
 def fill_disk_for_a_moment(broker: SimulatedBroker) -> list[Path]:
@@ -72,7 +72,7 @@ def fill_disk_for_a_moment(broker: SimulatedBroker) -> list[Path]:
             raise OSError(errno.ENOSPC, "no space left")
         real(path, *arguments, **options)
 
-    disk.replace = replace  # type: ignore[method-assign]
+    disk.replace = replace
     return failed
 
 

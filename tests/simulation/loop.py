@@ -157,7 +157,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # ---- executors
 
-    def run_in_executor(self, executor: Executor | None, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """One after the other, as in an executor of one thread. The default one has many, so there all may overlap."""
         future: asyncio.Future[T] = self.create_future()
         context = copy_context()

@@ -14,11 +14,13 @@ import os
 import random
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from typing import Any, cast
 
 from penstock.transport.listener import Listener
 from penstock.transport.peer import Address, Peer, TcpPeer
 from penstock.transport.turn import Turn
+from tests.fakes import rounds
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.process import PROCESS
 from tests.simulation.sockets import SimulatedServerSocket, SimulatedSocket
@@ -99,8 +101,10 @@ class SimulatedNetwork:
         """A hand-shake needs both ways; it is tried for as long as the caller waits."""
         there, back = self._delay(host, address.host), self._delay(address.host, host)
         await asyncio.sleep(there() + back())
-        while not (self.reaches(host, address.host) and self.reaches(address.host, host)):  # noqa: ASYNC110
-            await asyncio.sleep(RETRY_S)
+        async with aclosing(rounds(RETRY_S)) as tries:
+            async for _ in tries:
+                if self.reaches(host, address.host) and self.reaches(address.host, host):
+                    break
         server = self._listening.get(address)
         if server is None or server.closed:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))

@@ -49,7 +49,7 @@ class Process:
             self.state = State.RUNNING
             held, self.held = self.held, []
             for handle in held:
-                self._loop._ready.append(handle)  # type: ignore[attr-defined]
+                self._loop._ready.append(handle)
 
     def kill(self) -> None:
         """As SIGKILL does: nothing of it runs again, not even what would clean up. Its tasks are kept, for Python runs
@@ -57,7 +57,7 @@ class Process:
         self.state = State.KILLED
         self.held.clear()
         for task in self.tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            task._log_destroy_pending = False
             asyncio.tasks._unregister_task(task)  # whoever ends the loop would wait for it
         for callback in self._on_kill:
             callback()

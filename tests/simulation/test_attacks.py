@@ -157,7 +157,7 @@ def test_a_replica_that_heals_does_not_count_while_it_does(
                 cluster.network.cut("b1", "b2")
                 cluster.loop.call_later(0.05, cluster[1].kill)
 
-        broker._upkeep.cut = cut  # type: ignore[method-assign]
+        broker._upkeep.cut = cut
         broker.replicas.unreadable(partition, 3, CorruptSegment("damaged"))
         return trusted
 

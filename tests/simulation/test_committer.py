@@ -30,7 +30,7 @@ async def test_a_sync_is_done_before_it_is_said() -> None:
     start = loop.time()
     for number, file in enumerate(files):
         wanted: list[Syncable] = [file]
-        committer.sync(wanted, lambda error, number=number: said.update({number: loop.time()}))  # type: ignore[misc]
+        committer.sync(wanted, lambda error, number=number: said.update({number: loop.time()}))
     assert not said
     await asyncio.sleep(1)
     assert len(said) == 20

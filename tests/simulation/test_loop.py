@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.fakes import rounds
 from tests.simulation.loop import Deadlock, Endless, VirtualLoop
 from tests.simulation.process import PROCESS, Process
 
@@ -49,8 +50,8 @@ def test_who_waits_for_nothing_is_told() -> None:
 
 def test_time_has_an_end() -> None:
     async def for_ever() -> None:
-        while True:  # noqa: ASYNC110
-            await asyncio.sleep(1)
+        async for _ in rounds(1):
+            pass
 
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(seconds_max=1000)) as runner, pytest.raises(Endless):
         runner.run(for_ever())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import pytest
 
 from penstock.cluster.coordination import BadVersion, Coordination, Create, Disconnected, NodeExists, Session
 from tests.cluster.test_coordination import *  # noqa: F403  (the contract)
 from tests.cluster.test_coordination import Service
+from tests.fakes import rounds
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.process import Process
 from tests.simulation.store import SimulatedStore
@@ -31,7 +33,7 @@ async def zookeeper() -> SimulatedZooKeeper:
     return SimulatedZooKeeper(the_loop(), seed=1)
 
 
-@pytest.fixture  # type: ignore[no-redef]
+@pytest.fixture
 async def service(zookeeper: SimulatedZooKeeper) -> AsyncIterator[Service]:
     """In place of the contract's own."""
     service = Service(lambda: SimulatedStore.open(zookeeper, "host"))
@@ -67,8 +69,10 @@ async def test_a_long_cut_ends_the_session_and_its_nodes(zookeeper: SimulatedZoo
     await one.store.create("/e", ephemeral=True)
     began = the_loop().time()
     zookeeper.cut("one")
-    while await other.store.children("/"):  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    async with aclosing(rounds(0.01)) as each:
+        async for _ in each:
+            if not await other.store.children("/"):
+                break
     assert TIMEOUT_S * 0.6 < the_loop().time() - began < TIMEOUT_S * 1.1
     assert one.told == [Session.SUSPENDED], "it should know that it is alone before others act on it"
     assert not one.store.connected
@@ -164,7 +168,7 @@ async def test_whoever_follows_ends_with_the_truth_whatever_was_lost(seed: int) 
     await asyncio.sleep(10)
     truth = await clients[0].store.children_with_data("/f")
     for each in followed:
-        await eventually(lambda each=each: each.contents == truth)  # type: ignore[misc]
+        await eventually(lambda each=each: each.contents == truth)
 
 
 async def disturb(zookeeper: SimulatedZooKeeper, clients: list[Client], chance: random.Random, step: int) -> None:

@@ -332,7 +332,7 @@ def test_what_was_deleted_meanwhile_is_not_brought_back(tmp_path: Path) -> None:
 
 def test_a_log_is_compacted_when_enough_of_it_is_dirty_or_it_has_waited_too_long(tmp_path: Path) -> None:
     def planned(now_ms: int = NOW_MS, high_watermark: int = 100, **settings: object) -> int | None:
-        log.settings = LogSettings(segment_bytes=400, compact=True, **settings)  # type: ignore[arg-type]
+        log.settings = LogSettings(segment_bytes=400, compact=True, **settings)
         plan = compaction.plan(log, now_ms, high_watermark)
         return None if plan is None else plan.end_offset
 

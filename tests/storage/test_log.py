@@ -113,7 +113,7 @@ def test_an_index_that_lies_is_rebuilt(tmp_path: Path) -> None:
     log = new_log(tmp_path / "t-0")
     fill(log, 8)
     segment = log.segments[0]
-    segment.index.positions[-1] += 3  # type: ignore[index]
+    segment.index.positions[-1] += 3
     log.forget_positions()
     assert [r.offset for r in read_all(log, start=14)] == [14, 15]
     assert segment.index.positions[-1] == 0

@@ -28,7 +28,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def decide(log: Log, high_watermark: int | None = None, now_ms: int = NOW_MS, **settings: object) -> int:
-    log.settings = LogSettings(**{"retention_ms": -1, **settings})  # type: ignore[arg-type]
+    log.settings = LogSettings(**{"retention_ms": -1, **settings})
     return retention.start_offset(log, now_ms, log.end_offset if high_watermark is None else high_watermark)
 
 

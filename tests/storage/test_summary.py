@@ -99,7 +99,7 @@ def test_a_damaged_file_is_no_clean_stop(tmp_path: Path, change: object) -> None
     fill(log, 2)
     summary.close_cleanly(log)
     data = summary.dump({"t-0": log})
-    assert summary.parse(change(data)) is None  # type: ignore[operator]
+    assert summary.parse(change(data)) is None
 
 
 def test_ten_thousand_logs_are_opened_in_no_time(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_markers_of_another_decision_complete_nothing(engine: TransactionEngine,
     engine.end(engine.ongoing())
     (effect,) = engine.effects
     told = {name: getattr(effect, name) for name in effect.__slots__} | change
-    engine.markers_written(WriteMarkers(**told))  # type: ignore[arg-type]
+    engine.markers_written(WriteMarkers(**told))
     assert engine.state() is State.PREPARE_COMMIT
 
 

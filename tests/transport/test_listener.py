@@ -195,7 +195,7 @@ async def test_without_descriptors_it_rests_and_goes_on_later(
             assert real is not None
             real.close()
 
-    listener._socket = FullTable()  # type: ignore[assignment]
+    listener._socket = FullTable()
     peer = await listening.connect()
     await asyncio.sleep(0.02)
     assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1, "it asks again and again"

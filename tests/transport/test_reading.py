@@ -236,7 +236,7 @@ async def test_a_handler_may_take_the_buffer_of_a_large_frame_along(wires: Wires
         return True
 
     wires_connection = connection
-    connection.dispatch = dispatch  # type: ignore[assignment]
+    connection.dispatch = dispatch
     frames = [request("n", LARGE), request("n", LARGE), request("n", 100)]
     for frame in frames:
         await peer.send(framed(frame))

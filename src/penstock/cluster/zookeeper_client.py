@@ -46,7 +46,7 @@ def make_client(hosts: str, session_timeout_ms: int) -> KazooClient:
     return KazooClient(hosts, session_s, handler=handler, connection_retry=retry, logger=QuietLog())
 
 
-class DirectHandler(SequentialThreadingHandler):  # type: ignore[misc]
+class DirectHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """Runs callbacks where they arise: ours only pass something on to the event loop."""
 
     def __init__(self, connect_s: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -84,7 +85,7 @@ VICTIMS: dict[str, Victim] = {
 }
 
 
-class Fault:
+class Fault(ABC):
     """`pause_s_max` is how long a partition may go without an acknowledgement, from before the fault to after it."""
 
     name: str
@@ -97,16 +98,17 @@ class Fault:
         return None
 
     def prepare(self, scene: Scene) -> None:
-        """What takes a while and is no fault yet."""
+        """What takes a while and is no fault yet. For most there is no such thing."""
+        return
 
-    def begin(self, scene: Scene) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def begin(self, scene: Scene) -> None: ...
 
     def hold(self, scene: Scene) -> None:
         time.sleep(self.hold_s)
 
-    def end(self, scene: Scene) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def end(self, scene: Scene) -> None: ...
 
     def __str__(self) -> str:
         return self.name
