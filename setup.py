@@ -14,6 +14,7 @@ HOT = [
     "transport/turn.py",
     "transport/memory.py",
     "transport/connection.py",
+    "protocol/plain_fetch.py",
     "storage/index.py",
     "storage/producer_state.py",
     "storage/segment.py",
@@ -24,6 +25,7 @@ HOT = [
     "replication/copying.py",
     "server/fast_produce.py",
     "server/fast_fetch.py",
+    "server/fast_replica.py",
 ]
 
 

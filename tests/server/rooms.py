@@ -128,6 +128,7 @@ class Rooms:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.with_memos = with_memos
         self.loop = loop or asyncio.get_running_loop()
         self.clock = FakeClock(NOW_MS)
         self.settings = BrokerSettings({name.replace("_", "."): value for name, value in settings.items()})

@@ -12,9 +12,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
-from typing import Protocol
+from struct import Struct
+from typing import Any, Protocol
 
+from penstock.protocol import plain_fetch
 from penstock.protocol.errors import ApiError, CorruptBatch, ErrorCode
+from penstock.protocol.framing import read_response
 from penstock.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -30,14 +33,16 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from penstock.protocol.plain_fetch import Answered, Asked
 from penstock.replication.copying import copy
 from penstock.replication.partition import Partition
 from penstock.replication.reconciling import parting
 from penstock.transport.peer import Address, Network, Peer
+from penstock.transport.turn import Turn
 
 log = logging.getLogger("penstock.replication")
 
-FETCH_VERSION = 17
+FETCH_VERSION = plain_fetch.VERSION
 EPOCHS_VERSION = 4
 REQUEST_S_MAX = 10.0
 BACKOFF_S_FIRST = 0.02
@@ -45,8 +50,11 @@ BACKOFF_S_MAX = 1.0
 RESPONSE_MAX = 4 * 1024 * 1024
 PARTITION_MAX = 1024 * 1024
 PARTITIONS_PER_REQUEST = 10_000
+PLAIN_MAX = 100  # partitions in a fetch that is written without the codec
 
 Key = tuple[bytes, int]  # topic id, partition
+
+_header = Struct(">ihhih").pack  # length, api key, version, correlation id, length of the client id
 
 
 class Keeper(Protocol):
@@ -84,6 +92,44 @@ class _Following:
         self.committed = 0  # what the leader said of its high watermark, which may be ahead of this log
 
 
+class _PlainFetch:
+    """One of the fetches that all but the first of a session are: it names what has changed, and forgets nothing."""
+
+    __slots__ = ("_middle", "_round")
+
+    def __init__(self, round: _Round, middle: bytes) -> None:
+        self._round = round
+        self._middle = middle
+
+    def frame(self, correlation_id: int, client_id: str) -> bytes:
+        name, middle, ends = client_id.encode(), self._middle, self._round
+        size = 11 + len(name) + len(ends.head) + len(middle) + len(ends.tail)
+        header = _header(size, plain_fetch.API_KEY, FETCH_VERSION, correlation_id, len(name))
+        return b"".join((header, name, b"\0", ends.head, middle, ends.tail))
+
+    def read(self, frame: memoryview) -> tuple[int, FetchResponse | list[Answered]]:
+        plain = plain_fetch.read_answer(frame)
+        if plain is None:
+            return read_response(FetchResponse, frame, FETCH_VERSION)
+        return plain[0], plain[2]
+
+
+class _Round:
+    """What every fetch says alike, until a setting or this broker's epoch changes."""
+
+    __slots__ = ("broker_epoch", "head", "tail", "wait_ms")
+
+    def __init__(self, node_id: int, broker_epoch: int, wait_ms: int) -> None:
+        self.broker_epoch = broker_epoch
+        self.wait_ms = wait_ms
+        self.head, self.tail = plain_fetch.request_ends(_request(node_id, broker_epoch, wait_ms))
+
+
+def _request(node_id: int, broker_epoch: int, wait_ms: int) -> FetchRequest:
+    state = ReplicaState(replica_id=node_id, replica_epoch=broker_epoch)
+    return FetchRequest(replica_state=state, max_wait_ms=wait_ms, min_bytes=1, max_bytes=RESPONSE_MAX)
+
+
 class Fetcher:
     def __init__(
         self,
@@ -94,16 +140,19 @@ class Fetcher:
         broker_epoch: Callable[[], int],
         wait_ms: Callable[[], int],
         keeper: Keeper,
+        turn: Turn,
     ) -> None:
         self.leader = leader
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._wait_ms = wait_ms
         self._keeper = keeper
+        self._turn = turn
         self._loop = asyncio.get_running_loop()
         self._fetches: Peer = network.peer(address)
         self._questions: Peer = network.peer(address)
         self._following: dict[Key, _Following] = {}
+        self._parting: dict[Key, None] = {}
         self._due: dict[Key, None] = {}
         self._storing: dict[Key, None] = {}
         self._forgotten: dict[Key, None] = {}
@@ -116,6 +165,7 @@ class Fetcher:
         self._backoff_s = BACKOFF_S_FIRST
         self._resting = False
         self._reached = True
+        self._round = _Round(node_id, -1, 0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -126,6 +176,7 @@ class Fetcher:
         self._drop(key)
         following = self._following[key] = _Following(partition, epoch)
         partition.stored = lambda: self._stored(key, following)
+        self._parting[key] = None
         self._schedule()
 
     def remove(self, partition: Partition) -> None:
@@ -136,6 +187,7 @@ class Fetcher:
 
     def _drop(self, key: Key) -> bool:
         following = self._following.pop(key, None)
+        self._parting.pop(key, None)
         self._due.pop(key, None)
         self._storing.pop(key, None)
         if following is None:
@@ -155,15 +207,18 @@ class Fetcher:
     # ---- the next step
 
     def _schedule(self) -> None:
+        """Behind the writes of this turn: what they have stored is in the next fetch, which leaves with it."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
-            self._loop.call_soon(self._step)
+            self._turn.answers.append(self._step)
+            self._turn.schedule()
 
     def _step(self) -> None:
         self._scheduled = False
         if self._closed:
             return
-        self._ask_about_epochs()
+        if self._parting:
+            self._ask_about_epochs()
         if self._resting or self._storing:
             return
         # A partition that is new need not wait until the leader has something of another.
@@ -191,8 +246,7 @@ class Fetcher:
                 self._rest(following, phase)
                 return
             following.phase = phase
-            if phase is Phase.DUE:
-                self._due[key] = None
+            (self._due if phase is Phase.DUE else self._parting)[key] = None
             self._schedule()
 
     # ---- where the logs part
@@ -202,9 +256,9 @@ class Fetcher:
             return
         asked: dict[str, OffsetForLeaderTopic] = {}
         questions: list[tuple[Key, _Following]] = []
-        for key, following in self._following.items():
-            if following.phase is not Phase.PARTING:
-                continue
+        for key in list(self._parting)[:PARTITIONS_PER_REQUEST]:
+            del self._parting[key]
+            following = self._following[key]
             latest = following.partition.log.epochs.latest
             if latest < 0:  # nothing is there to part with
                 following.phase = Phase.DUE
@@ -217,8 +271,6 @@ class Fetcher:
                 OffsetForLeaderPartition(partition=key[1], current_leader_epoch=following.epoch, leader_epoch=latest)
             )
             questions.append((key, following))
-            if len(questions) >= PARTITIONS_PER_REQUEST:
-                break
         if asked:
             self._asking = True
             request = OffsetForLeaderEpochRequest(replica_id=self._node_id, topics=list(asked.values()))
@@ -281,14 +333,13 @@ class Fetcher:
     def _go_on(self, key: Key, following: _Following, agreed: bool) -> None:
         if self._following.get(key) is following and following.phase is Phase.BUSY and not self._closed:
             following.phase = Phase.DUE if agreed else Phase.PARTING
-            if agreed:
-                self._due[key] = None
+            (self._due if agreed else self._parting)[key] = None
             self._schedule()
 
     # ---- fetching
 
     def _fetch(self) -> None:
-        topics: dict[bytes, FetchTopic] = {}
+        asked: list[Asked] = []
         due, self._due = self._due, {}
         if self._session_epoch == 0:  # a new session names everything that it is about
             every = [key for key, each in self._following.items() if each.phase in (Phase.DUE, Phase.ASKED)]
@@ -309,33 +360,40 @@ class Fetcher:
                 continue
             following.phase = Phase.ASKED
             following.asked_in = self._sent + 1
-            topic = topics.get(key[0])
-            if topic is None:
-                topic = topics[key[0]] = FetchTopic(topic_id=key[0])
             store = following.partition.log
-            topic.partitions.append(
-                FetchPartition(
-                    partition=key[1], current_leader_epoch=following.epoch, fetch_offset=store.end_offset,
-                    last_fetched_epoch=store.epochs.latest, log_start_offset=store.start_offset,
-                    partition_max_bytes=PARTITION_MAX,
-                )
-            )  # fmt: skip
-        request = FetchRequest(
-            replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=self._broker_epoch()),
-            max_wait_ms=self._wait_ms(), min_bytes=1, max_bytes=RESPONSE_MAX, session_id=self._session_id,
-            session_epoch=self._session_epoch, topics=list(topics.values()),
-            forgotten_topics_data=_forgotten(self._forgotten),
-        )  # fmt: skip
-        self._forgotten.clear()
+            start, end, last_epoch = store.start_offset, store.end_offset, store.epochs.latest
+            asked.append((key[0], key[1], following.epoch, end, last_epoch, start, PARTITION_MAX))
+        epoch, wait_ms = self._broker_epoch(), self._wait_ms()
+        timeout_s = REQUEST_S_MAX + wait_ms / 1000
+        if self._session_id and not self._forgotten and len(asked) <= PLAIN_MAX:
+            if self._round.broker_epoch != epoch or self._round.wait_ms != wait_ms:
+                self._round = _Round(self._node_id, epoch, wait_ms)
+            middle = plain_fetch.write_asked(self._session_id, self._session_epoch, asked)
+            self._fetches.exchange(_PlainFetch(self._round, middle), self._answered, timeout_s)
+        else:
+            request = _request(self._node_id, epoch, wait_ms)
+            request.session_id, request.session_epoch = self._session_id, self._session_epoch
+            request.topics = _topics(asked)
+            request.forgotten_topics_data = _forgotten(self._forgotten)
+            self._forgotten.clear()
+            self._fetches.ask(request, FETCH_VERSION, FetchResponse, self._answered, timeout_s)
         if self._session_id:
             self._session_epoch += 1
         self._sent += 1
-        timeout_s = REQUEST_S_MAX + self._wait_ms() / 1000
-        self._fetches.ask(request, FETCH_VERSION, FetchResponse, self._answered, timeout_s)
 
-    def _answered(self, response: FetchResponse | None) -> None:
+    def _answered(self, response: FetchResponse | list[Answered] | None) -> None:
         self._answers += 1
         if self._closed:
+            return
+        if isinstance(response, list):
+            self._reaches()
+            now_ms = self._keeper.now_ms()
+            for topic_id, index, high_watermark, start, records in response:
+                key = (topic_id, index)
+                following = self._awaiting(key)
+                if following is not None:
+                    self._took(key, following, records, high_watermark, start, now_ms)
+            self._schedule()
             return
         if response is None or response.error_code:
             if response is None and self._reached:
@@ -343,10 +401,7 @@ class Fetcher:
                 self._keeper.reached(self.leader, False)
             self._session_lost(response)
             return
-        self._backoff_s = BACKOFF_S_FIRST
-        if not self._reached:
-            self._reached = True
-            self._keeper.reached(self.leader, True)
+        self._reaches()
         if self._session_epoch == 0:
             self._session_id = response.session_id
             self._session_epoch = 1 if response.session_id else 0
@@ -354,13 +409,23 @@ class Fetcher:
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
-                following = self._following.get(key)
-                if following is None or following.phase is not Phase.ASKED:
-                    continue
-                # An answer to an earlier fetch may be of a log that the leader has cut since.
-                if following.asked_in <= self._answers:
+                following = self._awaiting(key)
+                if following is not None:
                     self._take(key, following, data, now_ms)
         self._schedule()
+
+    def _reaches(self) -> None:
+        self._backoff_s = BACKOFF_S_FIRST
+        if not self._reached:
+            self._reached = True
+            self._keeper.reached(self.leader, True)
+
+    def _awaiting(self, key: Key) -> _Following | None:
+        """Whoever is to have what was answered. An answer to an earlier fetch may be of a log that was cut since."""
+        following = self._following.get(key)
+        if following is None or following.phase is not Phase.ASKED or following.asked_in > self._answers:
+            return None
+        return following
 
     def _session_lost(self, response: FetchResponse | None) -> None:
         """Everything is asked for anew, a little later: the leader may be gone, or not know of this broker yet."""
@@ -382,24 +447,29 @@ class Fetcher:
         self._schedule()
 
     def _take(self, key: Key, following: _Following, data: PartitionData, now_ms: int) -> None:
-        partition = following.partition
         if data.error_code:
             self._refused(key, following, data)
             return
         if data.diverging_epoch is not None:
             self._part(key, following, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             return
-        if data.records:
-            self._keeper.took(partition, len(data.records), now_ms)
+        self._took(key, following, data.records, data.high_watermark, data.log_start_offset, now_ms)
+
+    def _took(
+        self, key: Key, following: _Following, records: Any, high_watermark: int, start: int, now_ms: int
+    ) -> None:
+        if records:
+            partition = following.partition
+            self._keeper.took(partition, len(records), now_ms)
             try:
-                copy(partition, data.records, now_ms)
+                copy(partition, records, now_ms)
             except (CorruptBatch, ApiError) as error:
                 log.error("not copied: %s", error, extra={"partition": partition.name, "leader": self.leader})
                 self._rest(following)
                 return
             self._store(key, following)
         following.backoff_s = BACKOFF_S_FIRST
-        following.committed, following.start = data.high_watermark, data.log_start_offset
+        following.committed, following.start = high_watermark, start
         self._learn(following)
 
     def _learn(self, following: _Following) -> None:
@@ -443,6 +513,17 @@ class Fetcher:
         self._storing.pop(key, None)
         if not self._storing:
             self._schedule()
+
+
+def _topics(asked: Iterable[Asked]) -> list[FetchTopic]:
+    topics: dict[bytes, FetchTopic] = {}
+    for topic_id, index, epoch, offset, last_epoch, start, size_max in asked:
+        partition = FetchPartition(
+            partition=index, current_leader_epoch=epoch, fetch_offset=offset, last_fetched_epoch=last_epoch,
+            log_start_offset=start, partition_max_bytes=size_max,
+        )  # fmt: skip
+        topics.setdefault(topic_id, FetchTopic(topic_id=topic_id)).partitions.append(partition)
+    return list(topics.values())
 
 
 def _forgotten(keys: Iterable[Key]) -> list[ForgottenTopic]:

@@ -135,7 +135,7 @@ class Replicas:
         if fetcher is None:
             fetcher = self._fetchers[leader] = Fetcher(
                 leader, self._network, lambda: self._address_of(leader), self._node_id, self._broker_epoch,
-                lambda: int(self._settings.get("replica.fetch.wait.max.ms")), self,
+                lambda: int(self._settings.get("replica.fetch.wait.max.ms")), self, self.turn,
             )  # fmt: skip
         return fetcher
 

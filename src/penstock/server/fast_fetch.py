@@ -20,6 +20,7 @@ from penstock.protocol.messages.fetch import (
 )
 from penstock.protocol.wire import uvarint
 from penstock.replication.partition import Partition
+from penstock.server import fast_replica
 from penstock.server.context import Context
 from penstock.server.handlers.fetch import READ_COMMITTED, READ_NOW_MAX
 from penstock.storage.log import FileRange
@@ -156,6 +157,9 @@ class FetchLane:
         self, connection: Connection, request: FetchRequest, version: int, frame: memoryview, body_at: int
     ) -> None:
         """After an ordinary request: the second one of a kind lets the next take the short way."""
+        if request.replica_state is not None:
+            fast_replica.remember(self.context, self._turn, connection, request, version, frame, body_at)
+            return
         if version < FIRST_VERSION or len(request.topics) != 1 or request.session_id or request.session_epoch != -1:
             return
         topic = request.topics[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.fetch import (
@@ -60,7 +60,7 @@ def handle(context: Context, call: Call[FetchRequest]) -> FetchResponse | Deferr
     return session.fetch(request)
 
 
-class _Place:
+class Place:
     """A follower in one partition."""
 
     __slots__ = ("armed", "asked", "key", "partition", "session", "told")
@@ -77,6 +77,10 @@ class _Place:
         if self.armed:
             self.session.wake(self)
 
+    def is_to_learn(self, high_watermark: int, start: int, of_commits: bool) -> bool:
+        """Whether there is something to tell a follower that has all of the log."""
+        return self.told[1] != start or (of_commits and self.told[0] != high_watermark)
+
     @property
     def is_told(self) -> bool:
         """Whether there is nothing to say. Asked of all that is at rest, again and again."""
@@ -88,29 +92,52 @@ class _Place:
         return at_rest and self.told == (partition.high_watermark, store.start_offset)
 
 
+class Waiting(Protocol):
+    """An answer that is waited for."""
+
+    def answer(self) -> bool:
+        """Whether it needs no response: it has said by itself what there is, if anything."""
+
+    def resolve(self, message: FetchResponse) -> None: ...
+
+
+class _Deferring:
+    def __init__(self) -> None:
+        self.deferred: Deferred[FetchResponse] = Deferred()
+
+    def answer(self) -> bool:
+        return False
+
+    def resolve(self, message: FetchResponse) -> None:
+        self.deferred.resolve(message)
+
+
 class ReplicaSession:
     def __init__(self, context: Context, replica: int, session_id: int, broker_epoch: int) -> None:
         self.broker_epoch = broker_epoch  # another life of the follower names its partitions anew
         self._context = context
         self._replicas: Replicas = context.replicas
-        self._replica = replica
+        self.replica = replica
         self._turn = context.replicas.turn
-        self._serves_consumers = context.image.brokers[replica].rack is not None  # those of its rack
+        self.serves_consumers = context.image.brokers[replica].rack is not None  # those of its rack
         self.session_id = session_id
         self.epoch = 0
-        self._places: dict[Key, _Place] = {}
-        self._ready: dict[_Place, None] = {}
-        self._waiting: Deferred[FetchResponse] | None = None
+        self.places: dict[Key, Place] = {}
+        self.ready: dict[Place, None] = {}
+        self._waiting: Waiting | None = None
         self._request: FetchRequest = FetchRequest(max_wait_ms=0, min_bytes=0)
         self._timer: asyncio.TimerHandle | None = None
+        self._until = 0.0  # how long the one who waits does, by the clock of the loop
         self._catch_up_room = 0
-        self._outside: dict[_Place, None] = {}  # where the follower is not in sync
-        self._held: dict[_Place, None] = {}
+        self._outside: dict[Place, None] = {}  # where the follower is not in sync
+        self._held: dict[Place, None] = {}
         self._held_timer: asyncio.TimerHandle | None = None
         self._scheduled = False
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
 
     def fetch(self, request: FetchRequest) -> FetchResponse | Deferred[FetchResponse]:
-        self.epoch = self.epoch + 1 if self.epoch < 0x7FFFFFFF else 1
+        self.next_epoch()
         self._request = request
         now_ms = self._turn.steady_ms()
         for forgotten in request.forgotten_topics_data:
@@ -121,25 +148,31 @@ class ReplicaSession:
                 self._ask((topic.topic_id, asked.partition), asked, now_ms)
         if self._outside:
             self._look_at_outsiders()
-        if self._ready and (response := self._response()) is not None:
+        if self.ready and (response := self._response()) is not None:
             return response
         if request.max_wait_ms <= 0 or request.session_epoch <= FULL_EPOCH:
             # The first of a session waits for nothing: until it is answered the follower could not ask for more.
             return self._response(idle=True) or FetchResponse(session_id=self.session_id)
-        deferred: Deferred[FetchResponse] = Deferred()
-        self._waiting = deferred
-        deferred.cancel = self._cancelled
-        deferred.hurry = self._finish
-        wait_s = min(request.max_wait_ms, WAIT_MS_MAX) / 1000
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._finish)
-        return deferred
+        waiting = _Deferring()
+        waiting.deferred.cancel = self.cancelled
+        waiting.deferred.hurry = self.finish
+        self.wait(waiting, request.max_wait_ms)
+        return waiting.deferred
+
+    def next_epoch(self) -> None:
+        self.epoch = self.epoch + 1 if self.epoch < 0x7FFFFFFF else 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a fetch can take the short way: nobody waits, and the follower is in sync wherever it stands."""
+        return self._waiting is None and not self._outside and not self._held and not self._closed
 
     # ---- what is asked for
 
     def _ask(self, key: Key, asked: FetchPartition, now_ms: int) -> None:
-        place = self._places.get(key)
+        place = self.places.get(key)
         if place is None:
-            place = self._places[key] = _Place(self, key, asked)
+            place = self.places[key] = Place(self, key, asked)
         place.asked = asked
         place.armed = True
         partition = self._find(key)
@@ -148,20 +181,20 @@ class ReplicaSession:
             place.partition = partition
             if partition is not None:
                 partition.followers[place.wake] = None
-                if self._serves_consumers:  # they see nothing before this follower knows that it is committed
+                if self.serves_consumers:  # they see nothing before this follower knows that it is committed
                     partition.fetchers[place.wake] = None
         if partition is None or self._refusal(partition, asked) is not None:
-            self._ready[place] = None
+            self.ready[place] = None
             return
         if not self._diverges(partition, asked):
-            self._replicas.fetched(partition, self._replica, asked.fetch_offset, now_ms)
+            self._replicas.fetched(partition, self.replica, asked.fetch_offset, now_ms)
             self._note_outsider(place)
         if partition.log.end_offset != asked.fetch_offset:
-            self._ready[place] = None
+            self.ready[place] = None
 
-    def _note_outsider(self, place: _Place) -> None:
+    def _note_outsider(self, place: Place) -> None:
         in_sync = place.partition.in_sync if place.partition is not None else None
-        if in_sync is not None and self._replica not in in_sync.members:
+        if in_sync is not None and self.replica not in in_sync.members:
             self._outside[place] = None
 
     def _look_at_outsiders(self) -> None:
@@ -170,10 +203,10 @@ class ReplicaSession:
         for place in list(self._outside):
             partition = place.partition
             in_sync = partition.in_sync if partition is not None else None
-            if partition is None or in_sync is None or self._replica in in_sync.members:
+            if partition is None or in_sync is None or self.replica in in_sync.members:
                 del self._outside[place]
             elif place.armed and self._refusal(partition, place.asked) is None:
-                self._replicas.propose(partition, self._replica)
+                self._replicas.propose(partition, self.replica)
 
     def _find(self, key: Key) -> Partition | None:
         topic = self._context.image.topics_by_id.get(key[0])
@@ -201,60 +234,83 @@ class ReplicaSession:
         return None
 
     def _forget(self, key: Key) -> None:
-        place = self._places.pop(key, None)
+        place = self.places.pop(key, None)
         if place is not None:
             self._leave(place)
-            self._ready.pop(place, None)
+            self.ready.pop(place, None)
             self._held.pop(place, None)
             self._outside.pop(place, None)
 
-    def _leave(self, place: _Place) -> None:
+    def _leave(self, place: Place) -> None:
         if place.partition is not None:
             place.partition.followers.pop(place.wake, None)
             place.partition.fetchers.pop(place.wake, None)
 
     # ---- waiting
 
-    def wake(self, place: _Place) -> None:
+    def wait(self, waiting: Waiting, wait_ms: int) -> None:
+        loop = self._loop
+        self._waiting = waiting
+        self._until = loop.time() + min(wait_ms, WAIT_MS_MAX) / 1000
+        if self._timer is not None and self._timer.when() > self._until:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_at(self._until, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        """One timer serves many that wait one after another, most of them for a moment only."""
+        self._timer = None
+        if self._waiting is None:
+            return
+        if self._loop.time() < self._until:
+            self._timer = self._loop.call_at(self._until, self._look_at_clock)
+        else:
+            self.finish()
+
+    def wake(self, place: Place) -> None:
         """Behind the writes of this turn, when all that was written in it is known."""
-        self._ready[place] = None
+        self.ready[place] = None
         self._note_outsider(place)
         if self._waiting is not None and not self._scheduled:
             self._scheduled = True
-            self._turn.answers.append(self._answer)
+            self._turn.answers.append(self.answer)
             self._turn.schedule()
 
-    def _answer(self) -> None:
+    def answer(self) -> None:
         self._scheduled = False
-        if self._waiting is not None and (response := self._response()) is not None:
+        waiting = self._waiting
+        if waiting is None or waiting.answer():
+            return
+        if (response := self._response()) is not None:
             self._resolve(response)
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """The wait is over, or the follower has more to ask."""
         if self._waiting is not None:
             self._resolve(self._response(idle=True) or FetchResponse(session_id=self.session_id))
 
     def _resolve(self, response: FetchResponse) -> None:
         deferred = self._waiting
-        self._cancelled()
+        self.cancelled()
         if deferred is not None:
             deferred.resolve(response)
 
-    def _cancelled(self) -> None:
+    def cancelled(self) -> None:
         self._waiting = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def close(self) -> None:
         """Another session takes its place, or the follower is gone."""
-        self._cancelled()
+        self._closed = True
+        self.cancelled()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._held_timer is not None:
             self._held_timer.cancel()
-        for key in list(self._places):
+        for key in list(self.places):
             self._forget(key)
 
-    def _hold(self, place: _Place, now_ms: int) -> None:
+    def _hold(self, place: Place, now_ms: int) -> None:
         """What is throttled is looked at again when there may be budget for it."""
         self._held[place] = None
         if self._held_timer is None:
@@ -275,8 +331,8 @@ class ReplicaSession:
         topics: dict[bytes, FetchableTopicResponse] = {}
         room = self._request.max_bytes
         self._catch_up_room = CATCH_UP_BYTES_MAX
-        places = list(self._places.values()) if idle else list(self._ready)
-        self._ready = {}
+        places = list(self.places.values()) if idle else list(self.ready)
+        self.ready = {}
         for place in places:
             if not place.armed or (idle and place.is_told):
                 continue
@@ -284,7 +340,7 @@ class ReplicaSession:
             data, size = self._data(place, room, idle)
             if data is None:
                 if size:  # there is more, and no room for it
-                    self._ready[place] = None
+                    self.ready[place] = None
                 continue
             room -= size
             topic = topics.get(key[0])
@@ -294,7 +350,7 @@ class ReplicaSession:
             topic.partitions.append(data)
         return response if topics else None
 
-    def _data(self, place: _Place, room: int, idle: bool) -> tuple[PartitionData | None, int]:
+    def _data(self, place: Place, room: int, idle: bool) -> tuple[PartitionData | None, int]:
         partition, asked = place.partition, place.asked
         data = PartitionData(
             partition_index=asked.partition, error_code=0, high_watermark=-1, aborted_transactions=None, records=b""
@@ -322,20 +378,19 @@ class ReplicaSession:
             data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             return data, 0
         if offset == store.end_offset:
-            known = (partition.high_watermark, store.start_offset)
-            if place.told == known or (not idle and place.told[1] == known[1] and not self._serves_consumers):
+            if not place.is_to_learn(partition.high_watermark, store.start_offset, idle or self.serves_consumers):
                 return None, 0
-            place.told = known
+            place.told = (partition.high_watermark, store.start_offset)
             return data, 0
         if room <= 0:
             return None, 1
         now_ms = self._turn.steady_ms()
-        if not self._replicas.may_send(partition, self._replica, now_ms):
+        if not self._replicas.may_send(partition, self.replica, now_ms):
             self._hold(place, now_ms)
             return None, 0
         size_max = min(asked.partition_max_bytes, room)
         in_sync = partition.in_sync
-        if in_sync is not None and self._replica not in in_sync.members:
+        if in_sync is not None and self.replica not in in_sync.members:
             if self._catch_up_room <= 0:
                 return None, 1
             size_max = min(size_max, CATCH_UP_BYTES_MAX)

@@ -39,10 +39,21 @@ class Address(NamedTuple):
     port: int
 
 
+class Exchange(Protocol):
+    """A request that writes itself, and knows how to read what is answered."""
+
+    def frame(self, correlation_id: int, client_id: str) -> bytes: ...
+
+    def read(self, frame: memoryview) -> tuple[int, Any]:
+        """The correlation id and what `answered` is given. Raises DecodeError."""
+
+
 class Peer(Protocol):
     def ask(
         self, request: Message, version: int, response: type[Message], answered: Answered, timeout_s: float
     ) -> None: ...
+
+    def exchange(self, what: Exchange, answered: Answered, timeout_s: float) -> None: ...
 
     def close(self) -> None: ...
 
@@ -53,10 +64,26 @@ class Network(Protocol):
     def peer(self, address: Callable[[], Address | None]) -> Peer: ...
 
 
+class _Messages:
+    """The exchange of two messages."""
+
+    __slots__ = ("_request", "_response", "_version")
+
+    def __init__(self, request: Message, version: int, response: type[Message]) -> None:
+        self._request = request
+        self._version = version
+        self._response = response
+
+    def frame(self, correlation_id: int, client_id: str) -> bytes:
+        return request_frame(self._request, self._version, correlation_id, client_id)
+
+    def read(self, frame: memoryview) -> tuple[int, Message]:
+        return read_response(self._response, frame, self._version)
+
+
 class _Waiting(NamedTuple):
     correlation_id: int
-    version: int
-    response: type[Message]
+    read: Callable[[memoryview], tuple[int, Any]]
     answered: Answered
     deadline: float  # by the clock of the loop
 
@@ -84,12 +111,15 @@ class TcpPeer:
     def ask(
         self, request: Message, version: int, response: type[Message], answered: Answered, timeout_s: float
     ) -> None:
+        self.exchange(_Messages(request, version, response), answered, timeout_s)
+
+    def exchange(self, what: Exchange, answered: Answered, timeout_s: float) -> None:
         if self._closed or len(self._waiting) >= WAITING_MAX:
             self._loop.call_soon(answered, None)
             return
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        frame = request_frame(request, version, self._correlation_id, self._client_id)
-        waiting = _Waiting(self._correlation_id, version, response, answered, self._loop.time() + timeout_s)
+        frame = what.frame(self._correlation_id, self._client_id)
+        waiting = _Waiting(self._correlation_id, what.read, answered, self._loop.time() + timeout_s)
         self._waiting.append(waiting)
         if self._timer is None:
             self._timer = self._loop.call_at(waiting.deadline, self._look_at_clock)
@@ -146,7 +176,7 @@ class TcpPeer:
             return False
         waiting = self._waiting.popleft()
         try:
-            correlation_id, message = read_response(waiting.response, view[start + 4 : stop], waiting.version)
+            correlation_id, message = waiting.read(view[start + 4 : stop])
             if correlation_id != waiting.correlation_id:
                 raise DecodeError(f"an answer to request {correlation_id} where {waiting.correlation_id} was due")
         except DecodeError as error:

@@ -1,0 +1,168 @@
+"""A follower's fetches, as a broker sends them: what they are answered, the short way and the ordinary one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cluster.model import BrokerState, Endpoint, PartitionState
+from penstock.protocol.errors import ErrorCode
+from penstock.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
+from penstock.protocol.messages.produce import ProduceResponse
+from penstock.server.fast_replica import ReplicaMemo
+from tests.server.rooms import Client, Rooms, batch, produce
+
+FOLLOWER, BROKER_EPOCH, VERSION = 2, 7, 17
+TOPIC = "t"
+IN_SYNC = PartitionState(leader=1, leader_epoch=3, replicas=(1, 2), isr=(1, 2))
+
+
+@pytest.fixture(params=[True, False], ids=["the short way", "the ordinary way"])
+async def rooms(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rooms]:
+    rooms = Rooms(tmp_path, with_memos=request.param, flush="os")
+    rooms.image.brokers[FOLLOWER] = BrokerState(FOLLOWER, (Endpoint("PLAINTEXT", "there", 9092),), epoch=BROKER_EPOCH)
+    topic = rooms.create_topic(TOPIC, 2)
+    rooms.put_topic(replace(topic, partitions=(IN_SYNC, IN_SYNC)))
+    yield rooms
+    await rooms.close()
+
+
+class Follower:
+    def __init__(self, rooms: Rooms) -> None:
+        self.rooms = rooms
+        self.client: Client = rooms.connect()
+        self.topic_id = rooms.image.topics[TOPIC].topic_id
+        self.session_id = 0
+        self.epoch = 0
+
+    def request(self, asked: dict[int, int], *, wait_ms: int = 10_000, epoch: int = 3, last: int = 3) -> FetchRequest:
+        partitions = [
+            FetchPartition(
+                partition=index, current_leader_epoch=epoch, fetch_offset=offset,
+                last_fetched_epoch=last if offset else -1, log_start_offset=0, partition_max_bytes=1 << 20,
+            )
+            for index, offset in asked.items()
+        ]  # fmt: skip
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=FOLLOWER, replica_epoch=BROKER_EPOCH), max_wait_ms=wait_ms,
+            min_bytes=1, max_bytes=1 << 22, session_id=self.session_id, session_epoch=self.epoch,
+            topics=[FetchTopic(topic_id=self.topic_id, partitions=partitions)] if partitions else [],
+        )  # fmt: skip
+
+    async def send(self, asked: dict[int, int], **options: Any) -> None:
+        await self.client.send(self.request(asked, **options), VERSION)
+        self.epoch += 1
+
+    async def receive(self) -> dict[int, PartitionData]:
+        response: FetchResponse = await self.client.receive()
+        assert response.error_code == 0
+        self.session_id = response.session_id
+        return {data.partition_index: data for topic in response.responses for data in topic.partitions}
+
+    async def fetch(self, asked: dict[int, int], **options: Any) -> dict[int, PartitionData]:
+        await self.send(asked, **options)
+        return await self.receive()
+
+    async def begin(self) -> None:
+        """A session, and one fetch of it from which the next may take the short way."""
+        await self.fetch({0: 0, 1: 0}, wait_ms=0)
+        await self.fetch({}, wait_ms=0)
+        await self.send({})
+
+
+async def write(rooms: Rooms, producer: Client, index: int = 0, count: int = 1) -> None:
+    await producer.send(produce(TOPIC, batch(count), index, acks=-1), 9)
+
+
+async def test_what_is_written_is_sent_at_once_and_committed_by_the_next_fetch(rooms: Rooms) -> None:
+    follower, producer = Follower(rooms), rooms.connect()
+    await follower.begin()
+    for offset in range(5):
+        await write(rooms, producer)
+        (data,) = (await follower.receive()).values()
+        assert (data.partition_index, data.error_code, data.high_watermark) == (0, 0, offset)
+        assert bytes(data.records)[:8] == offset.to_bytes(8, "big")
+        assert not producer.has_answer()
+        await follower.send({0: offset + 1})
+        answer: ProduceResponse = await producer.receive()
+        assert answer.responses[0].partition_responses[0].base_offset == offset
+    assert rooms.partition(TOPIC).high_watermark == 5
+    assert isinstance(follower.client.connection.memo, ReplicaMemo) is rooms.with_memos
+
+
+async def test_several_partitions_are_answered_together(rooms: Rooms) -> None:
+    follower, producers = Follower(rooms), [rooms.connect(), rooms.connect()]
+    await follower.begin()
+    for round in range(3):
+        for index, producer in enumerate(producers):
+            await write(rooms, producer, index)
+        got: dict[int, PartitionData] = {}
+        while len(got) < 2:
+            data = await follower.receive()
+            got |= data
+            await follower.send(dict.fromkeys(data, round + 1))
+        for producer in producers:
+            assert (await producer.receive()).responses[0].partition_responses[0].error_code == 0
+
+
+async def test_another_epoch_is_refused(rooms: Rooms) -> None:
+    follower = Follower(rooms)
+    await follower.begin()
+    await follower.send({0: 0}, epoch=2)
+    await follower.receive()  # of the fetch that waited until another came
+    (data,) = (await follower.receive()).values()
+    assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+async def test_a_follower_whose_epoch_ends_earlier_here_is_told_where(rooms: Rooms) -> None:
+    follower, producer = Follower(rooms), rooms.connect()
+    await follower.begin()
+    await write(rooms, producer)
+    await follower.receive()
+    data = (await follower.fetch({0: 5}))[0]
+    assert data.diverging_epoch is not None
+    assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (3, 1)
+    assert rooms.partition(TOPIC).high_watermark == 0
+
+
+async def test_a_session_is_not_gone_on_with_by_another_number_or_life(rooms: Rooms) -> None:
+    follower, producer = Follower(rooms), rooms.connect()
+    await follower.begin()
+    await write(rooms, producer)
+    await follower.receive()
+    follower.epoch += 1
+    await follower.client.send(follower.request({0: 1}), VERSION)
+    response: FetchResponse = await follower.client.receive()
+    assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    follower.epoch -= 1
+    brokers = rooms.image.brokers
+    brokers[FOLLOWER] = replace(brokers[FOLLOWER], epoch=BROKER_EPOCH + 1)
+    rooms.image.generation += 1
+    await follower.client.send(follower.request({0: 1}), VERSION)
+    response = await follower.client.receive()
+    assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert rooms.partition(TOPIC).high_watermark == 0
+
+
+async def test_a_fetch_waits_no_longer_than_it_asks(rooms: Rooms) -> None:
+    follower, producer = Follower(rooms), rooms.connect()
+    await follower.begin()
+    await write(rooms, producer)
+    await follower.receive()
+    await follower.send({0: 1})
+    await producer.receive()
+    await follower.send({}, wait_ms=30)  # the one that waits is answered first: there is more to ask
+    told = (await follower.receive())[0]
+    assert (told.high_watermark, bytes(told.records)) == (1, b"")
+    assert await follower.receive() == {}
