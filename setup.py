@@ -21,6 +21,8 @@ HOT = [
     "storage/log.py",
     "replication/admission.py",
     "replication/in_sync.py",
+    "replication/batches.py",
+    "replication/syncs.py",
     "replication/partition.py",
     "replication/copying.py",
     "server/fast_produce.py",

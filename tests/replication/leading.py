@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import read_batches, read_records
-from penstock.replication.partition import Appended, Flush, Partition, PartitionSettings
+from penstock.replication.partition import Appended, Partition
+from penstock.replication.partition_settings import Flush, PartitionSettings
 from penstock.storage.disk import Disk
 from penstock.storage.log import Log, LogSettings
 from penstock.transport.turn import Turn

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.record_batch import Record
-from penstock.replication.partition import Flush, PartitionSettings
+from penstock.replication.partition_settings import Flush, PartitionSettings
 from penstock.storage.log import LogSettings
 from tests.replication.leading import OS, Led, batch
 from tests.storage.disks import FailingDisk, FullDisk

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.protocol.compression import Compression
-from penstock.replication.partition import Flush
+from penstock.replication.partition_settings import Flush
 from penstock.storage import checkpoint
 from penstock.storage.disk import Disk
 from tests.fakes import until

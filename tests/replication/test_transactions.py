@@ -9,7 +9,7 @@ import pytest
 
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import read_batches
-from penstock.replication.partition import Flush
+from penstock.replication.partition_settings import Flush
 from penstock.storage.aborted import Marker
 from penstock.storage.log import LogSettings
 from tests.replication.leading import Led, batch

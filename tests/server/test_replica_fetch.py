@@ -20,6 +20,7 @@ from penstock.protocol.messages.fetch import (
     ReplicaState,
 )
 from penstock.protocol.messages.produce import ProduceResponse
+from penstock.server import replica_fetch
 from penstock.server.fast_replica import ReplicaMemo
 from tests.server.rooms import Client, Rooms, batch, produce
 
@@ -166,3 +167,14 @@ async def test_a_fetch_waits_no_longer_than_it_asks(rooms: Rooms) -> None:
     told = (await follower.receive())[0]
     assert (told.high_watermark, bytes(told.records)) == (1, b"")
     assert await follower.receive() == {}
+
+
+async def test_the_session_of_a_follower_that_is_gone_is_woken_no_more(rooms: Rooms) -> None:
+    follower = Follower(rooms)
+    await follower.begin()
+    replica_fetch.close_gone(rooms.context)
+    assert len(rooms.partition(TOPIC).followers) == 1
+    del rooms.image.brokers[FOLLOWER]
+    replica_fetch.close_gone(rooms.context)
+    assert not rooms.partition(TOPIC).followers
+    assert not rooms.context.replica_sessions

@@ -76,10 +76,11 @@ def fill_disk_for_a_moment(broker: SimulatedBroker) -> list[Path]:
     return failed
 
 
-async def delete_before(client: Client, offset: int) -> None:
+async def delete_before(client: Client, offset: int) -> tuple[int, int]:
+    """The error, and where the replicas begin."""
     wanted = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
     request = DeleteRecordsRequest(topics=[wanted], timeout_ms=1000)
     found = await client.ask(1, request, 2, DeleteRecordsResponse)
     assert found is not None
     (answer,) = found.topics[0].partitions
-    assert (answer.error_code, answer.low_watermark) == (0, offset)
+    return answer.error_code, answer.low_watermark

@@ -14,19 +14,17 @@ import os
 import random
 import socket
 from collections.abc import Callable, Iterable
-from contextlib import aclosing
 from typing import Any, cast
 
 from penstock.transport.listener import Listener
 from penstock.transport.peer import Address, Peer, TcpPeer
 from penstock.transport.turn import Turn
-from tests.fakes import rounds
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.process import PROCESS
 from tests.simulation.sockets import SimulatedServerSocket, SimulatedSocket
 
 DELAY_S = (0.0001, 0.001)
-RETRY_S = 0.2  # between two attempts to reach a host that does not answer
+RETRY_S = 0.1  # from when a link is back until the next attempt crosses it
 FIRST_PORT = 20_000
 
 
@@ -37,6 +35,7 @@ class SimulatedNetwork:
         self._delays_s = delay_s
         self._listening: dict[Address, SimulatedServerSocket] = {}
         self._cut: set[tuple[str, str]] = set()
+        self._unheard: list[asyncio.Future[None]] = []  # who tries to reach a host across a link that is cut
         self._slow: dict[tuple[str, str], float] = {}
         self._sockets: dict[SimulatedSocket, None] = {}
         self._ports = itertools.count(FIRST_PORT)
@@ -74,6 +73,10 @@ class SimulatedNetwork:
 
     def _set_link(self, one: str, other: str, *, is_cut: bool) -> None:
         (self._cut.add if is_cut else self._cut.discard)((one, other))
+        unheard, self._unheard = self._unheard, []
+        for waiting in unheard:
+            if not waiting.done():
+                waiting.set_result(None)
         for sock in list(self._sockets):
             if sock.peer is not None and (sock.host, sock.peer.host) == (one, other):
                 sock.outgoing.hold() if is_cut else sock.outgoing.release()
@@ -101,10 +104,11 @@ class SimulatedNetwork:
         """A hand-shake needs both ways; it is tried for as long as the caller waits."""
         there, back = self._delay(host, address.host), self._delay(address.host, host)
         await asyncio.sleep(there() + back())
-        async with aclosing(rounds(RETRY_S)) as tries:
-            async for _ in tries:
-                if self.reaches(host, address.host) and self.reaches(address.host, host):
-                    break
+        while not (self.reaches(host, address.host) and self.reaches(address.host, host)):
+            healed = self._loop.create_future()
+            self._unheard.append(healed)
+            await healed
+            await asyncio.sleep(RETRY_S)
         server = self._listening.get(address)
         if server is None or server.closed:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))

@@ -19,6 +19,7 @@ from penstock.cluster.catalog import Catalog
 from penstock.cluster.coordination import Operation, Set
 from penstock.cluster.nodes import TopicNode
 from penstock.cluster.partition_changes import PartitionChanges
+from penstock.protocol.errors import ErrorCode
 from penstock.replication.in_sync import InSyncReplicas
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Key, Replicas
@@ -255,7 +256,8 @@ def test_an_epoch_that_could_not_be_saved_is_saved_with_the_next_batch(
 def test_what_was_deleted_is_not_there_again_when_another_leads(
     rule: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nothing more is written to the partition, so followers learn of it though there is nothing to fetch."""
+    """Nothing more is written to the partition, so followers learn of it though there is nothing to fetch, and before
+    it is said that the records are gone."""
 
     async def scenario() -> bool:
         async with SimulatedBrokers(tmp_path, 3, 1) as cluster:
@@ -263,15 +265,14 @@ def test_what_was_deleted_is_not_there_again_when_another_leads(
             await client.create(TOPIC, ALL, min_insync_replicas=2)
             await write(cluster, client, 10)
             await asyncio.sleep(1)
-            await delete_before(client, 7)
-            await asyncio.sleep(2)
+            answer = await delete_before(client, 7)
             starts = {broker.partition(TOPIC).log.start_offset for broker in cluster.up}
             cluster[1].kill()
             await cluster.until("another leads", lambda: cluster.leader(TOPIC) != 1, 30)
             kept = await client.read(TOPIC, cluster.loop.time() + 10, start=7)
             assert kept == [(offset, f"w-{offset}") for offset in (7, 8, 9)]
             gone, _ = await client.fetch(cluster.leader(TOPIC), TOPIC, 0)
-            return starts == {7} and not gone
+            return answer == (0, 7) and starts == {7} and not gone
 
     def if_more_is_committed(self: Place, high_watermark: int, start: int, of_commits: bool) -> bool:
         return self.told[0] != high_watermark
@@ -279,6 +280,24 @@ def test_what_was_deleted_is_not_there_again_when_another_leads(
     if not rule:
         monkeypatch.setattr(Place, "is_to_learn", if_more_is_committed)
     assert simulate(1, scenario) is rule
+
+
+def test_a_follower_that_can_not_be_told_of_a_deletion_is_waited_for_only_as_long_as_asked(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with SimulatedBrokers(tmp_path, 3, 1) as cluster:
+            client = Client(cluster)
+            await client.create(TOPIC, ALL, min_insync_replicas=2)
+            await write(cluster, client, 10)
+            await asyncio.sleep(1)
+            cluster.network.cut("b1", "b3")
+            assert await delete_before(client, 7) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+            cluster.network.heal("b1", "b3")
+            assert await delete_before(client, 7) == (0, 7)
+            cluster[3].kill()
+            await cluster.until("it is known to be gone", lambda: 3 not in cluster[1].broker.image.brokers)
+            assert await delete_before(client, 9) == (0, 9)
+
+    simulate(1, scenario)
 
 
 # ---- what ZooKeeper holds, and does not do

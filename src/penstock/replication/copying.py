@@ -13,7 +13,8 @@ from crc32c import crc32c
 
 from penstock.protocol.errors import CorruptBatch
 from penstock.protocol.record_batch import HEADER_SIZE
-from penstock.replication.partition import CONTROL, TRANSACTIONAL, Partition
+from penstock.replication.batches import CONTROL, TRANSACTIONAL
+from penstock.replication.partition import Partition
 from penstock.storage.aborted import read_marker
 
 _header = Struct(">qiibIhi8xqqhi").unpack_from

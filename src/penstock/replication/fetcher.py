@@ -62,7 +62,7 @@ class Keeper(Protocol):
 
     def truncate(self, partition: Partition, offset: int) -> Awaitable[None]: ...
     def restart(self, partition: Partition, offset: int) -> Awaitable[None]: ...
-    def advance_start(self, partition: Partition, offset: int) -> None: ...
+    def advance_start(self, partition: Partition, offset: int, advanced: Callable[[], None]) -> None: ...
     def reached(self, leader: int, reached: bool) -> None: ...
     def fetch_delay_ms(self, partition: Partition, now_ms: int) -> int: ...
     def took(self, partition: Partition, size: int, now_ms: int) -> None: ...
@@ -170,6 +170,11 @@ class Fetcher:
         self._closed = False
 
     # ---- what is followed
+
+    @property
+    def follows(self) -> bool:
+        """Whether there is anything that it copies."""
+        return bool(self._following)
 
     def add(self, partition: Partition, epoch: int) -> None:
         key = (partition.topic_id, partition.index)
@@ -470,14 +475,21 @@ class Fetcher:
             self._store(key, following)
         following.backoff_s = BACKOFF_S_FIRST
         following.committed, following.start = high_watermark, start
-        self._learn(following)
+        self._learn(key, following)
 
-    def _learn(self, following: _Following) -> None:
+    def _learn(self, key: Key, following: _Following) -> None:
         """What the leader has said of its log, as far as this one has come."""
         partition = following.partition
         partition.leader_committed(following.committed)
         if following.start > partition.log.start_offset:
-            self._keeper.advance_start(partition, following.start)
+            self._keeper.advance_start(partition, following.start, lambda: self._started(key, following))
+
+    def _started(self, key: Key, following: _Following) -> None:
+        """The leader is to know where this log begins now, though it is asked for nothing else."""
+        if self._following.get(key) is following and following.phase is Phase.ASKED and not self._closed:
+            following.phase = Phase.DUE
+            self._due[key] = None
+            self._schedule()
 
     def _refused(self, key: Key, following: _Following, data: PartitionData) -> None:
         store = following.partition.log
@@ -503,7 +515,7 @@ class Fetcher:
             return
         partition = following.partition
         if partition.local_end.offset >= following.stored_at:
-            self._learn(following)
+            self._learn(key, following)
             following.phase = Phase.DUE
             self._due[key] = None
         elif partition.error is not None or partition.log.next_offset < following.stored_at:

@@ -7,7 +7,7 @@ first fetch in the leader's own epoch on; before that its log may hold other rec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 UNKNOWN = -1
 
@@ -15,10 +15,11 @@ UNKNOWN = -1
 class Position:
     """Of one follower. `offset` is the end of its log as far as its fetches say; it has all that lies below."""
 
-    __slots__ = ("caught_up_ms", "end_then", "fetched_ms", "offset")
+    __slots__ = ("caught_up_ms", "end_then", "fetched_ms", "offset", "start")
 
     def __init__(self, now_ms: int) -> None:
         self.offset = UNKNOWN
+        self.start = UNKNOWN  # where its log begins
         self.caught_up_ms = now_ms  # when it last had all that the leader had
         self.fetched_ms = now_ms
         self.end_then = 0  # where the leader's log ended when it fetched last
@@ -111,11 +112,24 @@ class InSyncReplicas:
         position.end_then = end_offset
         return True
 
+    def begins_at(self, replica: int, start: int) -> bool:
+        """A follower says where its log begins. True if that is news."""
+        position = self._positions.get(replica)
+        if position is None or position.start == start:
+            return False
+        position.start = start
+        return True
+
+    def lowest_start(self, start: int, lives: Callable[[int], bool]) -> int:
+        """Where the first of the logs begins, of replicas that live."""
+        starts = [position.start for replica, position in self._positions.items() if lives(replica)]
+        return min((start, *starts))
+
     def forget(self, replica: int) -> None:
         """Another life of the broker begins: nothing is known of it."""
         position = self._positions.get(replica)
         if position is not None:
-            position.offset = UNKNOWN
+            position.offset = position.start = UNKNOWN
 
     def position(self, replica: int) -> int:
         position = self._positions.get(replica)

@@ -11,21 +11,29 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from struct import Struct
 
 from crc32c import crc32c
 
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import HEADER_SIZE
 from penstock.replication.admission import Admission
-from penstock.replication.commit import Commits, Syncable
+from penstock.replication.batches import (
+    ATTRIBUTES_OF_CLIENTS,
+    COMPRESSION_MASK,
+    TRANSACTIONAL,
+    check_attributes,
+    read_header,
+    refuse,
+    stamp,
+    stamp_append_time,
+)
+from penstock.replication.commit import Commits
 from penstock.replication.in_sync import InSyncReplicas
+from penstock.replication.partition_settings import Flush, PartitionSettings
+from penstock.replication.syncs import SmallFile, Syncs
 from penstock.storage import aborted, leader_epochs
 from penstock.storage.aborted import Marker
-from penstock.storage.disk import Disk
 from penstock.storage.log import Log, LogPosition
 from penstock.storage.segment import Segment
 from penstock.transport.turn import Turn
@@ -36,63 +44,6 @@ MANY_BYTES = 1 << 40  # more than any reader waits for
 NEVER_MS = 1 << 62
 ENDS_REMEMBERED = 1024
 
-COMPRESSION_MASK = 0x07
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-CODEC_LAST = 4  # zstd
-
-ATTRIBUTES_OF_CLIENTS = 0x1F
-
-_header = Struct(">8xi4xbIhi8xqqhii").unpack_from  # what an append looks at
-_stamp = Struct(">qii").pack_into  # base offset, length, leader epoch
-_int64 = Struct(">q").pack_into
-
-
-class Flush(Enum):
-    COMMIT = "commit"
-    INTERVAL = "interval"
-    OS = "os"
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSettings:
-    """What an append must know of the topic's settings."""
-
-    flush: Flush = Flush.COMMIT
-    flush_ms: int = 1000
-    flush_messages: int = 2**63 - 1
-    max_message_bytes: int = 1048588
-    log_append_time: bool = False
-    timestamp_before_max_ms: int = 2**63 - 1
-    timestamp_after_max_ms: int = 3600 * 1000
-    compression: int | None = None  # the codec that batches must have; None: whatever the producer chose
-    compression_level: int | None = None
-    require_keys: bool = False
-    validate_records: bool = False
-    min_insync_replicas: int = 1
-
-    @property
-    def needs_worker(self) -> bool:
-        """Whether every batch must be opened before it is appended."""
-        return self.compression is not None or self.require_keys or self.validate_records
-
-
-class _SmallFile:
-    """A file that was replaced whole and not synced yet, nor its name."""
-
-    __slots__ = ("_disk", "path")
-
-    def __init__(self, disk: Disk, path: Path) -> None:
-        self._disk = disk
-        self.path = path
-
-    def sync(self) -> None:
-        """In a thread."""
-        self._disk.open(self.path, writable=False).sync()
-        self._disk.sync_directory(self.path.parent)
-
-
 Waiter = tuple[int, Callable[[], None], int]
 """The offset that the high watermark must reach, whom to call then, and until when that is waited for."""
 
@@ -102,11 +53,10 @@ Appended = tuple[int, int, int]
 
 class Partition:
     __slots__ = (
-        "_committer", "_dirty", "_ends", "_epoch_begins", "_flushed_ms", "_quiet", "_stable", "_sync_again", "_turn",
-        "_unsynced", "_unsynced_messages",
+        "_dirty", "_ends", "_epoch_begins", "_flushed_ms", "_stable", "_turn", "_unsynced_messages",
         "admission", "checkpointed", "commits_on_write", "committed", "committed_bytes", "deleted", "error",
         "failures", "fetchers", "followers", "high_watermark", "in_sync", "index", "internal", "leader_epoch", "leads",
-        "local_end", "log", "name", "retired", "settings", "stored", "syncing", "topic", "topic_id", "waiters",
+        "local_end", "log", "name", "retired", "settings", "stored", "syncs", "topic", "topic_id", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -150,13 +100,9 @@ class Partition:
         self.retired: list[Segment] = []  # rolled, not sealed yet
         self.failures = 0
         self._turn = turn
-        self._committer = committer
+        self.syncs = Syncs(log, committer, self._synced)
         self._dirty = False
         self._epoch_begins = True  # with the next batch: an epoch that writes nothing leaves no trace
-        self.syncing = False
-        self._quiet: list[Callable[[], None]] = []
-        self._sync_again = False
-        self._unsynced: list[Syncable] = []
         self._unsynced_messages = 0
         self._flushed_ms = 0
         self.checkpointed = 0  # how much of the active segment its saved index covers
@@ -169,7 +115,8 @@ class Partition:
         self.commits_on_write = settings.flush is not Flush.COMMIT and self.in_sync is None
         if before.flush is Flush.OS and settings.flush is not Flush.OS:
             # What was left to the operating system lies before what is promised from now on.
-            self._unsynced += [segment for segment in self.retired if segment not in self._unsynced]
+            for segment in self.retired:
+                self.syncs.add(segment)
 
     # ---- appending
 
@@ -181,7 +128,9 @@ class Partition:
         if size < HEADER_SIZE:
             code = ErrorCode.CORRUPT_MESSAGE if size else ErrorCode.INVALID_RECORD
             raise ApiError(code, f"a batch of {size} bytes is shorter than its header")
-        length, magic, crc, attributes, last_delta, max_timestamp, producer_id, epoch, sequence, count = _header(batch)
+        length, magic, crc, attributes, last_delta, max_timestamp, producer_id, epoch, sequence, count = read_header(
+            batch
+        )
         settings = self.settings
         if (
             length != size - 12
@@ -190,7 +139,7 @@ class Partition:
             or count <= 0
             or last_delta != count - 1
         ):
-            _refuse(size, length, magic, attributes, last_delta, count)
+            refuse(size, length, magic, attributes, last_delta, count)
         if size > settings.max_message_bytes:
             raise ApiError(
                 ErrorCode.MESSAGE_TOO_LARGE,
@@ -200,7 +149,7 @@ class Partition:
         if crc32c(batch[21:]) != crc:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (crc does not match in {self.name})")
         if attributes & (TRANSACTIONAL | COMPRESSION_MASK):
-            _check_attributes(attributes, producer_id, may_be_transactional)
+            check_attributes(attributes, producer_id, may_be_transactional)
         ahead_ms = max_timestamp - now_ms
         if ahead_ms > settings.timestamp_after_max_ms or -ahead_ms > settings.timestamp_before_max_ms:
             self._check_timestamp(max_timestamp)
@@ -221,8 +170,8 @@ class Partition:
         append_time = -1
         if settings.log_append_time:
             append_time = max_timestamp = now_ms
-            _stamp_append_time(batch, attributes, now_ms)
-        _stamp(batch, 0, base_offset, length, self.leader_epoch)
+            stamp_append_time(batch, attributes, now_ms)
+        stamp(batch, 0, base_offset, length, self.leader_epoch)
         last_offset = base_offset + last_delta
         self._stage(batch, size, base_offset, last_offset, max_timestamp, now_ms)
         if producer_id >= 0:
@@ -322,7 +271,7 @@ class Partition:
             return store.next_offset  # nothing was ever written here: there is nothing to end
         batch = memoryview(aborted.build_marker(producer_id, epoch, marker, now_ms))
         offset, size = store.next_offset, len(batch)
-        _stamp(batch, 0, offset, size - 12, self.leader_epoch)
+        stamp(batch, 0, offset, size - 12, self.leader_epoch)
         self._stage(batch, size, offset, offset, now_ms, now_ms)
         store.end_transaction(producer_id, epoch, marker, offset, now_ms)
         return offset + 1
@@ -355,27 +304,22 @@ class Partition:
         store = self.log
         try:
             store.begin_epoch(epoch, durable=False)
-            topic_id = _SmallFile(store.disk, store.directory / "topic-id")
+            topic_id = SmallFile(store.disk, store.directory / "topic-id")
             store.disk.replace(topic_id.path, self.topic_id.hex().encode(), durable=False)
         except OSError:
             store.epochs = leader_epochs.load(store.disk, store.directory)
             raise
         # Without them, recovery would not know whose data this is and since when.
-        self._unsynced += [topic_id, _SmallFile(store.disk, store.directory / leader_epochs.FILE_NAME)]
+        self.syncs.add(topic_id)
+        self.syncs.add(SmallFile(store.disk, store.directory / leader_epochs.FILE_NAME))
 
     def _rolled(self, before: Segment | None) -> None:
         self.checkpointed = 0
         if before is None:
             return
         self.retired.append(before)
-        if self.settings.flush is not Flush.OS and before not in self._unsynced:
-            self._unsynced.append(before)
-
-    def sync_rest(self) -> None:
-        """At a clean stop, in a thread: what nobody has waited for."""
-        for file in self._unsynced:
-            file.sync()
-        self._unsynced = []
+        if self.settings.flush is not Flush.OS:
+            self.syncs.add(before)
 
     def _write(self) -> None:
         """At the end of the turn: one write for all that was staged."""
@@ -397,7 +341,7 @@ class Partition:
     def written(self) -> None:
         flush = self.settings.flush
         if flush is Flush.COMMIT:
-            self._commit()
+            self.syncs.begin()
             return
         before = self.local_end.offset
         self._has(self.log.end)
@@ -434,24 +378,7 @@ class Partition:
 
     # ---- committing
 
-    def _commit(self) -> None:
-        active = self.log.active
-        assert active is not None
-        if active not in self._unsynced:
-            self._unsynced.append(active)
-        if self.syncing:
-            self._sync_again = True
-            return
-        self.syncing = True
-        segments, self._unsynced = self._unsynced, []
-        end = self.log.end
-        self._committer.sync(segments, lambda error: self._synced(end, error))
-
     def _synced(self, end: LogPosition, error: OSError | None) -> None:
-        self.syncing = False
-        quiet, self._quiet = self._quiet, []
-        for wake in quiet:
-            wake()
         if self.error is not None:
             return
         if error is not None:
@@ -459,16 +386,7 @@ class Partition:
             return
         self._turn.schedule()
         self._has(end)
-        if self._sync_again:
-            self._sync_again = False
-            self._commit()
-
-    def when_quiet(self, wake: Callable[[], None]) -> None:
-        """Calls back when no sync is under way, for the moment."""
-        if self.syncing:
-            self._quiet.append(wake)
-        else:
-            wake()
+        self.syncs.go_on()
 
     def flush_if_due(self, now_ms: int) -> None:
         """Under `flush=interval`, called now and then: syncs what was written since the last time."""
@@ -478,7 +396,7 @@ class Partition:
 
     def _flush(self) -> None:
         self._unsynced_messages = 0
-        self._commit()
+        self.syncs.begin()
 
     def begin_at(self, offset: int, now_ms: int) -> list[Segment]:
         """Drops whole segments below the offset; the caller removes their files."""
@@ -622,7 +540,7 @@ class Partition:
             except OSError:
                 store.epochs = leader_epochs.load(store.disk, store.directory)
                 raise
-            self._unsynced.append(_SmallFile(store.disk, store.directory / leader_epochs.FILE_NAME))
+            self.syncs.add(SmallFile(store.disk, store.directory / leader_epochs.FILE_NAME))
 
     def follow(self, epoch: int) -> None:
         """Another broker leads, or nobody: whoever waits here learns it, and nothing is accepted from clients."""
@@ -688,7 +606,7 @@ class Partition:
         self._ends.clear()
         self._stable = None
         self.retired = [segment for segment in self.retired if segment in held]
-        self._unsynced = [file for file in self._unsynced if not isinstance(file, Segment) or file in held]
+        self.syncs.was_cut(held)
         self.checkpointed = 0
         if self.high_watermark > store.end_offset or self.high_watermark < store.start_offset:
             if self.high_watermark > store.end_offset:
@@ -697,33 +615,3 @@ class Partition:
         self.committed = store.position_of(self.high_watermark)
         if self.local_end.offset < store.end_offset:
             self.written()
-
-
-def _stamp_append_time(batch: memoryview, attributes: int, now_ms: int) -> None:
-    """LogAppendTime: the broker's clock as the largest timestamp, which changes the checksum."""
-    _int64(batch, 35, now_ms)
-    batch[21:23] = (attributes | LOG_APPEND_TIME).to_bytes(2, "big")
-    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
-
-
-def _check_attributes(attributes: int, producer_id: int, may_be_transactional: bool) -> None:
-    if attributes & TRANSACTIONAL:
-        if producer_id < 0:
-            raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch must have a producer id")
-        if not may_be_transactional:
-            problem = "a transactional batch came without a transactional id"
-            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, problem)
-    if attributes & COMPRESSION_MASK > CODEC_LAST:
-        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression {attributes & COMPRESSION_MASK}")
-
-
-def _refuse(size: int, length: int, magic: int, attributes: int, last_delta: int, count: int) -> None:
-    if magic != 2:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"record batches must have magic 2, not {magic}")
-    if length != size - 12:
-        raise ApiError(ErrorCode.INVALID_RECORD, "a partition's records must be exactly one batch")
-    if attributes & CONTROL:
-        raise ApiError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-    if count <= 0 or last_delta != count - 1:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"{count} records do not end at offset delta {last_delta}")
-    raise ApiError(ErrorCode.INVALID_RECORD, f"unknown batch attributes {attributes:#06x}")

@@ -23,7 +23,8 @@ from penstock.protocol.compression import Compression
 from penstock.replication.commit import Commits
 from penstock.replication.high_watermarks import HighWatermarks
 from penstock.replication.in_sync import InSyncReplicas
-from penstock.replication.partition import Flush, Partition, PartitionSettings
+from penstock.replication.partition import Partition
+from penstock.replication.partition_settings import Flush, PartitionSettings
 from penstock.storage import recovery, summary
 from penstock.storage.disk import Disk
 from penstock.storage.log import Log, LogSettings
@@ -359,7 +360,7 @@ class Partitions:
         failed = [partition.name for partition in self._open.values() if partition.error is not None]
         try:
             with ThreadPoolExecutor(self._folders_at_once) as threads:
-                list(threads.map(Partition.sync_rest, (p for p in self._open.values() if p.error is None)))
+                list(threads.map(lambda p: p.syncs.sync_rest(), (p for p in self._open.values() if p.error is None)))
                 list(threads.map(summary.close_cleanly, logs.values()))
             failed += [name for name, store in logs.items() if any(s.is_elsewhere for s in store.segments)]
             if not failed:

@@ -71,6 +71,7 @@ class Replicas:
         self._task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._looks = 0
+        self._starts: dict[Partition, list[asyncio.Event]] = {}  # whoever waits for followers to delete what is to go
 
     def start(self) -> None:
         self._lives = {broker.node_id: broker.epoch for broker in self._image.brokers.values()}
@@ -97,10 +98,12 @@ class Replicas:
     def topic_changed(self, before: TopicState, after: TopicState) -> None:
         if before.partitions != after.partitions:
             self._assign(after)
+            self._look_at_starts()
 
     def topic_deleted(self, topic: TopicState) -> None:
         for index in range(len(topic.partitions)):
             self._unfollow((topic.name, index))
+        self._look_at_starts()
 
     def _assign(self, topic: TopicState) -> None:
         for index, state in enumerate(topic.partitions):
@@ -148,6 +151,7 @@ class Replicas:
             for partition in self._partitions.opened():
                 if partition.in_sync is not None:
                     partition.in_sync.forget(node_id)
+        self._look_at_starts()
 
     # ---- the keeper of followers' logs
 
@@ -157,9 +161,9 @@ class Replicas:
     def restart(self, partition: Partition, offset: int) -> Awaitable[None]:
         return self._upkeep.cut(partition, offset, partition.leader_epoch, partition.log.end_offset, restart=True)
 
-    def advance_start(self, partition: Partition, offset: int) -> None:
+    def advance_start(self, partition: Partition, offset: int, advanced: Callable[[], None]) -> None:
         if offset > partition.log.start_offset:
-            self._upkeep.advance_start_soon(partition, offset)
+            self._upkeep.advance_start_soon(partition, offset, advanced)
 
     def reached(self, leader: int, reached: bool) -> None:
         """Clients are not sent to a leader to which the connection has just been lost: it may be dead, and they would
@@ -203,6 +207,41 @@ class Replicas:
         """A follower has all before the offset."""
         if partition.fetched(replica, offset, now_ms):
             self.propose(partition, replica)
+
+    def begins_at(self, partition: Partition, replica: int, start: int) -> None:
+        """A follower says where its log begins."""
+        in_sync = partition.in_sync
+        if in_sync is not None and in_sync.begins_at(replica, start):
+            for event in self._starts.get(partition, ()):
+                event.set()
+
+    def _look_at_starts(self) -> None:
+        """Whoever is gone, or leads no more, is waited for no longer."""
+        for events in self._starts.values():
+            for event in events:
+                event.set()
+
+    async def low_watermark(self, partition: Partition, offset: int, timeout_s: float) -> int:
+        """Where the first of the replicas begins, as soon as none that lives begins below the offset, or when the time
+        is over."""
+        event = asyncio.Event()
+        self._starts.setdefault(partition, []).append(event)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._lowest_start(partition) < offset and partition.leads and not partition.deleted:
+                    await event.wait()
+                    event.clear()
+        except TimeoutError:
+            pass
+        finally:
+            self._starts[partition].remove(event)
+            if not self._starts[partition]:
+                del self._starts[partition]
+        return self._lowest_start(partition)
+
+    def _lowest_start(self, partition: Partition) -> int:
+        start, in_sync = partition.log.start_offset, partition.in_sync
+        return start if in_sync is None else in_sync.lowest_start(start, lambda replica: replica in self._image.brokers)
 
     def propose(self, partition: Partition, replica: int) -> None:
         """Takes a follower into the in-sync set if its fetches in this epoch show that it may be."""
@@ -253,7 +292,15 @@ class Replicas:
             except Exception:
                 log.exception("replicas were not looked after: it will be tried again")
 
+    def _close_idle(self) -> None:
+        """Fetchers of brokers that are gone."""
+        for leader, fetcher in list(self._fetchers.items()):
+            if leader not in self._image.brokers and not fetcher.follows:
+                fetcher.close()
+                del self._fetchers[leader]
+
     def _look(self) -> None:
+        self._close_idle()
         now_ms, lag_ms = self.turn.steady_ms(), self._settings.get("replica.lag.time.max.ms")
         for partition in self._partitions.opened():
             in_sync = partition.in_sync

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock.cluster.settings import BrokerSettings
-from penstock.replication.partition import Flush, Partition
+from penstock.replication.partition import Partition
+from penstock.replication.partition_settings import Flush
 from penstock.replication.partitions import Partitions
 from penstock.storage import retention, truncation
 from penstock.storage.log import Log, seal
@@ -161,9 +162,9 @@ class Upkeep:
         """A follower takes back what its leader does not have, if it still follows in that epoch and its log ends where
         it did when that was found. On the loop: no role may begin on a log that is half cut."""
         async with self._segments:
-            while partition.syncing:
+            while partition.syncs.under_way:
                 quiet = asyncio.Event()
-                partition.when_quiet(quiet.set)
+                partition.syncs.when_quiet(quiet.set)
                 await quiet.wait()
             if partition.leads or partition.deleted or partition.leader_epoch != epoch:
                 return  # whoever takes the role over begins with a log that is whole
@@ -175,14 +176,15 @@ class Upkeep:
                 truncation.truncate_to(partition.log, offset)
             partition.was_cut()
 
-    def advance_start_soon(self, partition: Partition, offset: int) -> None:
-        """As the leader has done, and as far as this replica is committed."""
+    def advance_start_soon(self, partition: Partition, offset: int, advanced: Callable[[], None]) -> None:
+        """As the leader has done, and as far as this replica is committed. Calls back when that is durable."""
         is_under_way = partition in self._starts
         self._starts[partition] = max(offset, self._starts.get(partition, 0))
         if not is_under_way:
             task = asyncio.ensure_future(self._follow_start(partition))
             self._tasks.append(task)
             task.add_done_callback(self._tasks.remove)
+            task.add_done_callback(lambda _: advanced())
 
     async def _follow_start(self, partition: Partition) -> None:
         try:

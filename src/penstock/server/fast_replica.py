@@ -95,14 +95,17 @@ class ReplicaMemo:
         if asked is None:
             return False
         places, found = session.places, []
-        for topic_id, index, leader_epoch, offset, last_epoch, _, size_max in asked:
+        for topic_id, index, leader_epoch, offset, last_epoch, log_start, size_max in asked:
             place: Any = places.get((topic_id, index))
             if place is None:
                 return False
             partition: Partition | None = place.partition
             if partition is None or not self._is_plain(partition, leader_epoch, offset):
                 return False
-            if last_epoch != partition.log.epochs.latest or size_max != place.asked.partition_max_bytes:
+            wanted = place.asked
+            if last_epoch != partition.log.epochs.latest or log_start != wanted.log_start_offset:
+                return False
+            if size_max != wanted.partition_max_bytes:
                 return False
             found.append((place, partition, leader_epoch, offset))
         session.next_epoch()

@@ -60,6 +60,15 @@ def handle(context: Context, call: Call[FetchRequest]) -> FetchResponse | Deferr
     return session.fetch(request)
 
 
+def close_gone(context: Context) -> None:
+    """Of followers that are gone, or live anew: nobody is to be woken for them."""
+    for node_id, session in list(context.replica_sessions.items()):
+        broker = context.image.brokers.get(node_id)
+        if broker is None or broker.epoch != session.broker_epoch:
+            session.close()
+            del context.replica_sessions[node_id]
+
+
 class Place:
     """A follower in one partition."""
 
@@ -188,6 +197,7 @@ class ReplicaSession:
             return
         if not self._diverges(partition, asked):
             self._replicas.fetched(partition, self.replica, asked.fetch_offset, now_ms)
+            self._replicas.begins_at(partition, self.replica, asked.log_start_offset)
             self._note_outsider(place)
         if partition.log.end_offset != asked.fetch_offset:
             self.ready[place] = None

@@ -26,7 +26,8 @@ from penstock.protocol.record_batch import (
     BatchHeader,
     batch_crc,
 )
-from penstock.replication.partition import Partition, PartitionSettings
+from penstock.replication.partition import Partition
+from penstock.replication.partition_settings import PartitionSettings
 from penstock.server.context import Call, Context
 from penstock.server.deferred import Deferred
 from penstock.server.leadership import MOVED, absence, leader_of

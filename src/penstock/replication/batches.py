@@ -1,0 +1,53 @@
+"""What a leader looks at in a producer's batch, and what it writes into it."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from crc32c import crc32c
+
+from penstock.protocol.errors import ApiError, ErrorCode
+
+COMPRESSION_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+CODEC_LAST = 4  # zstd
+ATTRIBUTES_OF_CLIENTS = 0x1F
+
+read_header = Struct(">8xi4xbIhi8xqqhii").unpack_from
+"""Length, magic, checksum, attributes, last offset delta, largest timestamp, and the producer, its epoch, its sequence
+and how many records there are."""
+
+stamp = Struct(">qii").pack_into  # base offset, length, leader epoch
+_int64 = Struct(">q").pack_into
+
+
+def stamp_append_time(batch: memoryview, attributes: int, now_ms: int) -> None:
+    """LogAppendTime: the broker's clock as the largest timestamp, which changes the checksum."""
+    _int64(batch, 35, now_ms)
+    batch[21:23] = (attributes | LOG_APPEND_TIME).to_bytes(2, "big")
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+
+
+def check_attributes(attributes: int, producer_id: int, may_be_transactional: bool) -> None:
+    if attributes & TRANSACTIONAL:
+        if producer_id < 0:
+            raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch must have a producer id")
+        if not may_be_transactional:
+            problem = "a transactional batch came without a transactional id"
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, problem)
+    if attributes & COMPRESSION_MASK > CODEC_LAST:
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression {attributes & COMPRESSION_MASK}")
+
+
+def refuse(size: int, length: int, magic: int, attributes: int, last_delta: int, count: int) -> None:
+    if magic != 2:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"record batches must have magic 2, not {magic}")
+    if length != size - 12:
+        raise ApiError(ErrorCode.INVALID_RECORD, "a partition's records must be exactly one batch")
+    if attributes & CONTROL:
+        raise ApiError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+    if count <= 0 or last_delta != count - 1:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{count} records do not end at offset delta {last_delta}")
+    raise ApiError(ErrorCode.INVALID_RECORD, f"unknown batch attributes {attributes:#06x}")
