@@ -11,7 +11,7 @@ DEVELOPED := $(VENV)/.installed-for-development
 SOURCES   := pyproject.toml setup.py $(shell find src -name '*.py')
 
 # The tests run with what is installed, where the hot path may be compiled, and those of its rooms with the source too.
-COMPILED_ROOMS := tests/replication tests/server tests/storage tests/transport
+COMPILED_ROOMS := tests/replication tests/rules tests/server tests/storage tests/transport
 
 .DEFAULT_GOAL := help
 .PHONY: help start install test check bench interop fuzz chaos clean

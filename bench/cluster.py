@@ -17,6 +17,7 @@ COLUMNS = (OURS, OURS_DURABLE, KAFKA)
 BYTES_MAX = 0.6e9  # three copies of it are written, on one disk
 SPEED_GOAL, SINGLE_GOAL, P99_GOAL, MEMORY_GOAL = 3.0, 2.0, 2.0, 8.0
 ACKS_ALL = -1
+WARM_S = 10.0
 # Followers take a while to turn to a new topic, Kafka's longest: all are measured when they run.
 RUNNING: dict[str, object] = {"connections": 6, "seconds": 1.5}
 
@@ -57,7 +58,7 @@ def compare(work: Path, results: Results, chosen: list[Cell], rounds: int, secon
             except jars.NoKafka as missing:
                 results.failures.append(f"three of Kafka: {missing}")
                 print(f"  without Kafka: {missing}", flush=True)
-        contest = Contest({column: fleet.leader() for column, fleet in fleets.items()}, seconds, ACKS_ALL)
+        contest = Contest({column: fleet.leader() for column, fleet in fleets.items()}, seconds, ACKS_ALL, WARM_S)
         rows = contest.play(chosen, rounds)
         results.comparisons += [row for row in rows if row.name != MEMORY.name]
         results.comparisons += _memory(fleets)

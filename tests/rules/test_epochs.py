@@ -15,7 +15,7 @@ from penstock.cluster import elections
 from penstock.cluster.model import NO_LEADER, PartitionState
 from penstock.replication.fetcher import Fetcher
 from penstock.server.replica_fetch import ReplicaSession
-from tests.rules.telling import ALL, TOPIC, note_if_acknowledged, tell, with_and_without, write
+from tests.rules.telling import ALL, TOPIC, note_if_acknowledged, take_out, tell, with_and_without, write
 from tests.simulation.brokers import SimulatedBrokers
 from tests.simulation.client import Client
 
@@ -49,8 +49,8 @@ def test_followers_cut_off_what_their_leader_does_not_have(
     rule: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if not rule:
-        monkeypatch.setattr(
-            Fetcher, "_part", lambda self, key, following, epoch, end: self._go_on(key, following, True)
+        take_out(
+            monkeypatch, Fetcher, "_part", lambda self, key, following, epoch, end: self._go_on(key, following, True)
         )
         monkeypatch.setattr(ReplicaSession, "_diverges", lambda self, partition, asked: None)
     tell(two_leaders_append, tmp_path, rule=rule)
@@ -85,7 +85,7 @@ def test_followers_do_not_cut_at_their_high_watermark(
         client.forget_leader(TOPIC)
         await write(cluster, client, 1, "later")
 
-    monkeypatch.setattr(Fetcher, "_part", begins_to_follow)
+    take_out(monkeypatch, Fetcher, "_part", begins_to_follow)
     tell(leader_dies_as_it_begins, tmp_path, rule=rule, members=[1, 2])
 
 

@@ -43,6 +43,7 @@ log = logging.getLogger("penstock.partition")
 MANY_BYTES = 1 << 40  # more than any reader waits for
 NEVER_MS = 1 << 62
 ENDS_REMEMBERED = 1024
+NEWEST_MAX = 20_000  # bytes of a write that are kept until the followers have them
 
 Waiter = tuple[int, Callable[[], None], int]
 """The offset that the high watermark must reach, whom to call then, and until when that is waited for."""
@@ -56,7 +57,7 @@ class Partition:
         "_dirty", "_ends", "_epoch_begins", "_flushed_ms", "_stable", "_turn", "_unsynced_messages",
         "admission", "checkpointed", "commits_on_write", "committed", "committed_bytes", "deleted", "error",
         "failures", "fetchers", "followers", "high_watermark", "in_sync", "index", "internal", "leader_epoch", "leads",
-        "local_end", "log", "name", "retired", "settings", "stored", "syncs", "topic", "topic_id", "waiters",
+        "local_end", "log", "name", "newest", "retired", "settings", "stored", "syncs", "topic", "topic_id", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +95,7 @@ class Partition:
         self.waiters: deque[Waiter] = deque()  # by rising offset
         self.fetchers: dict[Callable[[], None], None] = {}  # called when the high watermark moves
         self.followers: dict[Callable[[], None], None] = {}  # called when something was written
+        self.newest: tuple[int, bytes] | None = None  # an offset, and all from there to the end, for followers
         self.stored: Callable[[], None] | None = None  # called when a follower has for sure what it was sent
         self.error: OSError | None = None  # set once the partition has stopped
         self.deleted = False
@@ -329,8 +331,12 @@ class Partition:
             store.staged.clear()
             return
         if store.staged:
+            newest: tuple[int, bytes] | None = None
+            if self.followers and store.staged_bytes <= NEWEST_MAX:
+                newest = (store.end_offset, b"".join(store.staged))
             try:
                 store.write_staged()
+                self.newest = newest
             except OSError as error:
                 self._write_failed(error)
         if store.end_offset > self.local_end.offset:  # if only by what a roll wrote before something failed
@@ -458,6 +464,8 @@ class Partition:
         before = self.committed
         self.committed_bytes += end.position - before.position if end.segment is before.segment else MANY_BYTES
         self.high_watermark = offset = end.offset
+        if offset == self.log.end_offset:
+            self.newest = None  # every in-sync replica has it
         self.committed = end
         producers = self.log.known_producers
         if producers is not None and producers.committed_to(offset):
@@ -557,6 +565,7 @@ class Partition:
         """What was staged for the role that ends is written."""
         if self._dirty:
             self._turn.settle()
+        self.newest = None
 
     def fetched(self, replica: int, offset: int, now_ms: int) -> bool:
         """A follower asks for the offset, so it has all before it. False if it is none of this partition."""
@@ -597,6 +606,7 @@ class Partition:
     def was_cut(self) -> None:
         """The log was truncated, to its start perhaps: what is remembered of its end holds no more."""
         store = self.log
+        self.newest = None
         self._epoch_begins = True
         held = store.segments
         if self.local_end.offset >= store.end_offset or not held:

@@ -159,14 +159,10 @@ class ReplicaMemo:
                 left[place] = None
                 continue
             else:
-                try:
-                    taken = store.read(offset, min(wanted.partition_max_bytes, room), store.end)
-                    if taken is None:
-                        return None
-                    records = taken.file.read(taken.size, taken.position) if taken.size <= READ_NOW_MAX else taken
-                except (CorruptSegment, OSError):
+                records = self._records(partition, offset, min(wanted.partition_max_bytes, room))
+                if records is None:
                     return None
-                room -= taken.size
+                room -= len(records)
             said.append((place, partition, (high_watermark, start), len(records)))
             found.append((place.key[0], place.key[1], high_watermark, start, records))
         session.ready = left
@@ -177,6 +173,20 @@ class ReplicaMemo:
                 place.armed = False
                 replicas.sent(partition, size, now_ms)
         return found
+
+    def _records(self, partition: Partition, offset: int, size_max: int) -> Any:
+        """From the memory that was just written, or from the file; None if the ordinary way is to find out why not."""
+        newest = partition.newest
+        if newest is not None and newest[0] == offset and len(newest[1]) <= size_max:
+            return newest[1]
+        store = partition.log
+        try:
+            taken = store.read(offset, size_max, store.end)
+            if taken is None:
+                return None
+            return taken.file.read(taken.size, taken.position) if taken.size <= READ_NOW_MAX else taken
+        except (CorruptSegment, OSError):
+            return None
 
 
 def remember(
