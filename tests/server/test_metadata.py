@@ -184,3 +184,19 @@ async def test_a_broker_that_stops_is_there_still_and_leaders_may_be_missing(adm
     (partition,) = response.topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER)
     assert (partition.leader_epoch, partition.offline_replicas) == (1, [])
+
+
+async def test_a_broker_that_has_just_gone_is_told_of_but_leads_nothing(admin_broker: AdminBroker) -> None:
+    await admin_broker.administration.create_topic("t")
+    image = admin_broker.image
+    gone = replace(image.brokers[NODE_ID], node_id=9)
+    image.departed[9] = gone
+    topic = image.topics["t"]
+    image.put_topic(replace(topic, partitions=(replace(topic.partitions[0], leader=9, replicas=(9, NODE_ID)),)))
+    response = await ask(admin_broker, asking("t"))
+    assert sorted(broker.node_id for broker in response.brokers) == [NODE_ID, 9]
+    (partition,) = response.topics[0].partitions
+    assert (partition.leader_id, partition.error_code) == (NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE)
+    assert partition.offline_replicas == [9]
+    image.brokers[9] = gone
+    assert sorted(broker.node_id for broker in (await ask(admin_broker, asking())).brokers) == [NODE_ID, 9]

@@ -6,6 +6,7 @@ there twice, and the folders of all replicas hold the same bytes.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -14,8 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster.model import ClusterImage
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.replication.replicas import DEPARTED_S
 from tests.simulation import scenarios
-from tests.simulation.brokers import SimulatedBrokers, simulate
+from tests.simulation.brokers import SimulatedBroker, SimulatedBrokers, simulate
 from tests.simulation.client import Client, Writer
 from tests.simulation.scenarios import ALL, TOPIC, digest
 
@@ -119,3 +123,31 @@ def test_followers_learn_what_is_committed_though_nothing_more_is_written(tmp_pa
             await cluster.until("all know what is committed", all_know, seconds=5)
 
     simulate(0, scenario)
+
+
+def test_clients_are_told_for_a_while_of_a_broker_that_has_gone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with SimulatedBrokers(tmp_path, 3, 1) as cluster:
+            client = Client(cluster)
+
+            async def told() -> list[int]:
+                found = await client.ask(1, MetadataRequest(topics=[]), 12, MetadataResponse)
+                assert found is not None
+                return sorted(broker.node_id for broker in found.brokers)
+
+            await cluster[3].stop()
+            await cluster.until("it is gone", lambda: 3 not in image_of(cluster[1]).brokers)
+            assert await told() == [1, 2, 3]
+            await asyncio.sleep(DEPARTED_S)
+            assert await told() == [1, 2]
+            await cluster[3].start()
+            await cluster.until("it is back", lambda: 3 in image_of(cluster[1]).brokers)
+            assert await told() == [1, 2, 3]
+            assert not image_of(cluster[1]).departed
+
+    simulate(1, scenario)
+
+
+def image_of(machine: SimulatedBroker) -> ClusterImage:
+    assert machine.broker is not None
+    return machine.broker.image

@@ -59,6 +59,7 @@ class ClusterImage:
     cluster_id: str
     controller_id: int
     brokers: dict[int, BrokerState] = field(default_factory=dict)  # those that live
+    departed: dict[int, BrokerState] = field(default_factory=dict)  # those that have just gone
     here: BrokerState | None = None  # this broker, which clients are told of whether it is announced or not
     topics: dict[str, TopicState] = field(default_factory=dict)
     topics_by_id: dict[bytes, TopicState] = field(default_factory=dict)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from penstock.cluster.elections import expand, shrink, withdraw
-from penstock.cluster.model import NO_LEADER, ClusterImage, PartitionState, TopicState
+from penstock.cluster.model import NO_LEADER, BrokerState, ClusterImage, PartitionState, TopicState
 from penstock.cluster.partition_changes import PartitionChanges
 from penstock.cluster.settings import BrokerSettings
 from penstock.protocol.errors import ApiError
@@ -31,6 +31,7 @@ log = logging.getLogger("penstock.replication")
 LOOK_S = 0.5  # how often lagging followers, failed disks and impatient producers are looked for
 HIGH_WATERMARKS_EVERY = 10  # looks
 UNREACHABLE_S = 1.0
+DEPARTED_S = 3.0
 
 Key = tuple[str, int]
 
@@ -63,7 +64,7 @@ class Replicas:
         self._broker_epoch = broker_epoch
         self._fetchers: dict[int, Fetcher] = {}
         self._followed: dict[Key, tuple[Partition, int, int]] = {}  # with whom it follows, and in which epoch
-        self._lives: dict[int, int] = {}  # the epochs of brokers
+        self._lives: dict[int, BrokerState] = {}
         self._leaving: set[Key] = set()  # partitions that this broker is giving up
         self._healing: set[Key] = set()
         self._sends = Throttle(Side.LEADER, node_id, image, settings)
@@ -74,7 +75,7 @@ class Replicas:
         self._starts: dict[Partition, list[asyncio.Event]] = {}  # whoever waits for followers to delete what is to go
 
     def start(self) -> None:
-        self._lives = {broker.node_id: broker.epoch for broker in self._image.brokers.values()}
+        self._lives = dict(self._image.brokers)
         for topic in list(self._image.topics.values()):
             self._assign(topic)
         self._task = asyncio.get_running_loop().create_task(self._look_around())
@@ -144,14 +145,34 @@ class Replicas:
 
     def brokers_changed(self) -> None:
         """What was known of a follower's log is not true of its next life."""
-        lives = {broker.node_id: broker.epoch for broker in self._image.brokers.values()}
-        reborn = [node_id for node_id, epoch in self._lives.items() if lives.get(node_id) != epoch]
+        lives = dict(self._image.brokers)
+        reborn = [node_id for node_id, life in self._lives.items() if self._epoch_of(lives.get(node_id)) != life.epoch]
+        for node_id in lives:
+            self._image.departed.pop(node_id, None)
+        for node_id in self._lives.keys() - lives.keys():
+            self._depart(self._lives[node_id])
         self._lives = lives
         for node_id in reborn:
             for partition in self._partitions.opened():
                 if partition.in_sync is not None:
                     partition.in_sync.forget(node_id)
         self._look_at_starts()
+
+    @staticmethod
+    def _epoch_of(life: BrokerState | None) -> int | None:
+        return life.epoch if life is not None else None
+
+    def _depart(self, life: BrokerState) -> None:
+        """Clients are told of it for a while: one that forgets a broker at the moment when it moves away from it may
+        lose sight of what it was about to send."""
+        departed = self._image.departed
+        departed[life.node_id] = life
+
+        def forget() -> None:
+            if departed.get(life.node_id) is life:
+                del departed[life.node_id]
+
+        asyncio.get_running_loop().call_later(DEPARTED_S, forget)
 
     # ---- the keeper of followers' logs
 

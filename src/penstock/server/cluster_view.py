@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.cluster.model import NO_LEADER, BrokerState, ClusterImage, Endpoint, PartitionState
@@ -28,7 +28,16 @@ def _known(image: ClusterImage) -> Iterator[BrokerState]:
 
 def nodes_on(image: ClusterImage, listener: str) -> Iterator[Node]:
     """The brokers that have this listener. Never none at all: a client that knows of no broker can't ask again."""
-    for broker in _known(image):
+    return _nodes(_known(image), listener)
+
+
+def departed_on(image: ClusterImage, listener: str) -> Iterator[Node]:
+    """Those that have just gone, which clients are told of for a while."""
+    return _nodes((broker for node_id, broker in image.departed.items() if node_id not in image.brokers), listener)
+
+
+def _nodes(brokers: Iterable[BrokerState], listener: str) -> Iterator[Node]:
+    for broker in brokers:
         if endpoint := endpoint_of(broker, listener):
             yield Node(broker.node_id, endpoint.host, endpoint.port, broker.rack)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 RECEIVE_BYTES = 128 * 1024
-BUFFERS_PER_TURN = 256
+BUFFERS_PER_TURN = 32
 LONG_MS = 20
 
 log = logging.getLogger("penstock.transport")

@@ -16,7 +16,7 @@ from penstock.protocol.messages.metadata import (
 )
 from penstock.protocol.schema import ZERO_UUID
 from penstock.server.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
-from penstock.server.cluster_view import controller_on, leadership, nodes_on
+from penstock.server.cluster_view import controller_on, departed_on, leadership, nodes_on
 from penstock.server.context import Call, Context
 
 LISTENER_ERRORS_SINCE = 6  # before, a leader without the client's listener was one that is not available
@@ -78,13 +78,14 @@ class _View:
         self._request = call.request
         self._nodes = list(nodes_on(context.image, call.listener))
         self._reachable = {node.node_id for node in self._nodes}
+        self._departed = list(departed_on(context.image, call.listener))
 
     def respond(self, topics: list[MetadataResponseTopic]) -> MetadataResponse:
         asked = self._request.include_cluster_authorized_operations
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-                for node in self._nodes
+                for node in (*self._nodes, *self._departed)
             ],
             cluster_id=self._image.cluster_id,
             controller_id=self._controller(),
