@@ -281,8 +281,8 @@ class ReplicaSession:
             self.finish()
 
     def wake(self, place: Place) -> None:
-        """Behind the writes of this turn. If more has arrived meanwhile, that goes with it: a fetch costs as much for one
-        message as for ten."""
+        """Behind the writes of this turn. If more has arrived meanwhile, that goes with it: a fetch costs about as much
+        for one message as for ten."""
         self.ready[place] = None
         self._note_outsider(place)
         if self._waiting is not None and not self._scheduled:
