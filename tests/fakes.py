@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -11,8 +12,11 @@ from typing import Any
 
 from penstock.coordinator.machine import LogRecord, Outcome, ProducerStamp, Ticket
 from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.schema import Message
 from penstock.replication.commit import Syncable
 from penstock.transport.connection import UNSENT_MAX, Connection, Slot
+from penstock.transport.peer import Answered
+from penstock.transport.peers import ANSWER_S_MAX, Peers
 
 TIMEOUT_S = 10.0
 
@@ -170,6 +174,27 @@ class FakeRouter:
         """To a request that waits; with the frame itself if nothing else is given."""
         connection, slot = self.open.pop(frame[:8])
         connection.answer(slot, [framed(frame)] if parts is None else parts)
+
+
+class FakePeers(Peers):
+    """In place of connections to other brokers. What becomes of a request is for those to say that are made of it."""
+
+    def __init__(self) -> None:
+        """Nobody is connected to."""
+
+    @abstractmethod
+    def told(self, node_id: int, request: Message, version: int, answered: Answered) -> None: ...
+
+    def tell(
+        self,
+        node_id: int,
+        request: Message,
+        version: int,
+        response: type[Message],
+        answered: Answered,
+        timeout_s: float = ANSWER_S_MAX,
+    ) -> None:
+        self.told(node_id, request, version, answered)
 
 
 def framed(payload: bytes) -> bytes:

@@ -45,11 +45,12 @@ def clean_environment(**more: str) -> dict[str, str]:
     return {**inherited, **more}
 
 
-def run_penstock(*arguments: str, stdin: str | None = None, **environment: str) -> Finished:
+def run_penstock(*arguments: str, stdin: str | None = None, cwd: Path | None = None, **environment: str) -> Finished:
     done = subprocess.run(
         command(*arguments),
         input=stdin if stdin is not None else "",
         env=clean_environment(**environment),
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=60,

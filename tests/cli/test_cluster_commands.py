@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.cli import main
-from tests.brokers import BrokerProcess
+from tests.brokers import BrokerProcess, free_port
 from tests.cli.conftest import Finished, clean_environment, command, run_penstock
 from tests.zookeepers import skip_without_java
 
@@ -125,9 +125,11 @@ def consumed(bootstrap: str, topic: str) -> list[str]:
 def test_a_cluster_comes_up_loses_a_broker_gets_it_back_stops_and_comes_back(
     tmp_path: Path, running: Callable[..., Running]
 ) -> None:
-    data, port = tmp_path / "cluster", free_ports(4)
+    data, port = tmp_path / "penstock-cluster", free_ports(4)
     first = f"127.0.0.1:{port}"
     begun = running("start", "--brokers", "3", "--data", str(data), "--listen", first, *FAST)
+    everyone = f"{first},127.0.0.1:{port + 1},127.0.0.1:{port + 2}"
+    assert f"produce greetings --bootstrap {everyone}\n" in begun.text()
     assert begun.pids.keys() == {"ZooKeeper", "broker 1", "broker 2", "broker 3"}
 
     # It is there, and says what it is.
@@ -154,9 +156,19 @@ def test_a_cluster_comes_up_loses_a_broker_gets_it_back_stops_and_comes_back(
     assert (elsewhere.code, f"broker 1 can't listen on {first}" in elsewhere.err) == (1, True), elsewhere.err
     assert "broker 2 runs already" in run_penstock("cluster", "add", "--data", str(data), "--node-id", "2").err
 
+    # In the folder where it was started, everything finds it.
+    for arguments in (["topic", "list"], ["topic", "describe", "orders"], ["group", "list"], ["cluster", "elect"]):
+        done = run_penstock(*arguments, cwd=tmp_path)
+        assert done.code == 0, done.err
+    assert run_penstock("produce", "orders", cwd=tmp_path, stdin="from here\n").code == 0
+    lines.append("from here")
+    found = run_penstock("consume", "orders", "--no-follow", cwd=tmp_path)
+    assert sorted(found.out.splitlines()) == sorted(lines)
+
     # One is killed: that is told, and everyone can see it.
     os.kill(begun.pids["broker 2"], signal.SIGKILL)
     wait_for(lambda: "broker 2 (process" in begun.text() and "SIGKILL" in begun.text(), "the death is told")
+    wait_for(lambda: f"penstock cluster add --node-id 2 --data {data}\n" in begun.text(), "and what to do")
     wait_for(lambda: status(data).json["missing"] == [2], "the broker is missing")
     done = wait_for(lambda: (now := status(data)).json["under_replicated"] and now, "partitions are under-replicated")
     assert done.code == 1
@@ -164,6 +176,11 @@ def test_a_cluster_comes_up_loses_a_broker_gets_it_back_stops_and_comes_back(
     assert "orders" in {each["topic"] for each in done.json["under_replicated"]}
     for_people = run_penstock("cluster", "status", "--data", str(data))
     assert "! broker 2 is down." in for_people.out
+    assert f"  penstock cluster add --node-id 2 --data {data}\n" in for_people.out
+    kept = run_penstock("cluster", "elect", cwd=tmp_path)
+    assert kept.code == 1
+    assert "broker 2, its first replica, is down" in kept.out
+    assert re.search(r"^No leader was elected\. \d+ partitions? keeps? (its|their) leader\.$", kept.out, re.M)
     assert sorted(consumed(f"127.0.0.1:{port + 2}", "orders")) == sorted(lines)
 
     # It comes back.
@@ -175,7 +192,11 @@ def test_a_cluster_comes_up_loses_a_broker_gets_it_back_stops_and_comes_back(
     assert returned.stop(signal.SIGTERM) == 0
     assert begun.stop() == 0, begun.text()
     assert [pid for pid in pids if alive(pid)] == []
-    assert "no broker answers" in status(data).err
+    down = status(data)
+    assert (down.code, down.json["healthy"], down.json["missing"]) == (1, False, [1, 2, 3])
+    assert "no broker answers" in down.err
+    alone = run_penstock("cluster", "add", "--data", str(data))
+    assert (alone.code, f"'penstock cluster start --data {data}'" in alone.err) == (1, True), alone.err
 
     # The same cluster comes back.
     once_more = running("start", "--data", str(data), *FAST)
@@ -210,8 +231,8 @@ def test_a_broker_is_added_gets_its_share_and_another_is_drained(
     assert [(each["leaders"], each["replicas"]) for each in healthy(data)["brokers"]] == [(1, 2), (1, 2)]
     assert "hold and lead about the same" in run_penstock("cluster", "rebalance", "--data", str(data)).out
     assert "No election was needed" in run_penstock("cluster", "elect", "orders:0", "--data", str(data)).out
-    unanswered = run_penstock("cluster", "elect", "--unclean", "--data", str(data))
-    assert (unanswered.code, "Add --yes" in unanswered.err) == (2, True)
+    needless = run_penstock("cluster", "elect", "--unclean", "--data", str(data))
+    assert (needless.code, needless.out) == (0, "No election was needed.\n"), "nothing can be lost: nobody is asked"
     assert "Nothing was moving" in run_penstock("cluster", "rebalance", "--cancel", "--data", str(data)).out
 
     more = running("add", "--data", str(data))
@@ -223,6 +244,88 @@ def test_a_broker_is_added_gets_its_share_and_another_is_drained(
     described = run_penstock("topic", "describe", "orders", "--bootstrap", first)
     assert "throttled" not in described.out, "what was held back is so no more"
     assert [each.stop() for each in (more, added)] == [0, 0]
+
+
+def test_a_partition_without_a_leader_is_told_of_and_led_again_by_whoever_accepts_the_loss(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    data, port = tmp_path / "cluster", free_ports(3)
+    everyone = ",".join(f"127.0.0.1:{port + number}" for number in range(3))
+    begun = running("start", "--data", str(data), "--listen", f"127.0.0.1:{port}", *FAST)
+    healthy(data)
+
+    def penstock(*arguments: str, stdin: str | None = None) -> Finished:
+        return run_penstock(*arguments, "--bootstrap", everyone, stdin=stdin)
+
+    def kill(node_id: int) -> None:
+        os.kill(begun.pids[f"broker {node_id}"], signal.SIGKILL)
+        wait_for(lambda: node_id in status(data).json["missing"], f"broker {node_id} is missing")
+
+    assert "2 replicas" in penstock("topic", "create", "orders", "-r", "2").out
+    complete, behind = penstock("topic", "describe", "orders", "--json").json["partitions"][0]["replicas"]
+    assert penstock("consume", "orders", "--group", "billing", "--no-follow").code == 0
+    assert penstock("group", "reset", "billing", "--to", "start", "--topic", "orders").code == 0
+    kill(behind)
+    assert penstock("produce", "orders", stdin="only on one\n").code == 0
+    kill(complete)
+    wait_for(lambda: status(data).json["offline"], "nobody leads")
+
+    # Who writes learns what is waited for, and in the end that it was in vain.
+    began = time.monotonic()
+    vain = penstock("produce", "orders", "--timeout", "4", stdin="nowhere\n")
+    assert time.monotonic() - began < 15
+    assert (vain.code, vain.out) == (1, "")
+    assert vain.err.splitlines() == [
+        "penstock: waiting for up to 4 s: partition 0 of orders has no leader.",
+        f"  'penstock cluster status --bootstrap {everyone}' tells more.",
+        "Produced 0 messages to orders.",
+        "penstock: 1 message could not be produced within 4 s: partition 0 of orders has no leader.",
+        f"  'penstock cluster status --bootstrap {everyone}' tells more.",
+    ]
+    terminal, stdin = os.openpty()
+    os.write(terminal, b"nowhere\n")
+    typed = command("produce", "orders", "--timeout", "2", "--bootstrap", everyone)
+    with subprocess.Popen(typed, env=clean_environment(), stdin=stdin, stderr=subprocess.DEVNULL) as process:
+        assert process.wait(15) == 1, "it does not wait for the next line"
+    os.close(terminal)
+    os.close(stdin)
+    unread = penstock("consume", "orders", "--no-follow")
+    assert (unread.code, "penstock: orders[0] can't be read now.\n  No broker leads the partition" in unread.err) == (
+        1,
+        True,
+    ), unread.err
+
+    described = penstock("group", "describe", "billing", "--json")
+    assert described.code == 0, described.err
+    assert [(each["committed"], each["lag"]) for each in described.json["partitions"]] == [(0, None)]
+
+    # While no replica is up nobody can lead, and nobody is asked whether data may be lost.
+    hopeless = run_penstock("cluster", "elect", "--unclean", "orders", "--json", "--data", str(data))
+    assert hopeless.code == 1
+    (failure,) = hopeless.json["failed"]
+    assert (failure["error"], failure["message"]) == ("ELIGIBLE_LEADERS_NOT_AVAILABLE", "none of its replicas is up")
+
+    # One comes back that lacks messages: that it could lead is told, and what that costs.
+    running("add", "--data", str(data), "--node-id", str(behind))
+    refused = run_penstock("cluster", "elect", "orders:0", "--data", str(data))
+    assert refused.code == 1
+    for part in (
+        "no replica that has all of its messages is up",
+        "No leader was elected. 1 partition without a leader.",
+        f"Bring back broker {complete}: all committed messages are there.",
+        f"  penstock cluster add --node-id {complete} --data {data}",
+        "lost for good, acknowledged messages too",
+        f"  penstock cluster elect --unclean orders:0 --data {data}",
+    ):
+        assert part in refused.out, refused.out
+    assert f"elect --unclean orders:0 --data {data}" in run_penstock("cluster", "status", "--data", str(data)).out
+    unanswered = run_penstock("cluster", "elect", "--unclean", "--data", str(data))
+    assert (unanswered.code, "Add --yes" in unanswered.err) == (2, True)
+    assert f"What only broker {complete} has is lost for good" in unanswered.err
+    done = run_penstock("cluster", "elect", "--unclean", "orders", "--yes", "--json", "--data", str(data))
+    assert (done.code, done.json["failed"]) == (0, []), done.err
+    assert done.json["elected"] == [{"topic": "orders", "partition": 0, "leader": behind}]
+    assert consumed(everyone, "orders") == []
 
 
 def test_when_the_command_is_killed_its_processes_stop_too(tmp_path: Path, running: Callable[..., Running]) -> None:
@@ -246,6 +349,20 @@ def test_a_broker_that_can_not_start_is_quoted_and_the_rest_stops(tmp_path: Path
     written = json.loads((data / "cluster.json").read_text())
     pids = [written["zookeeper"]["pid"], *(each["pid"] for each in written["brokers"])]
     assert [pid for pid in pids if alive(pid)] == []
+
+
+def test_a_zookeeper_that_does_not_answer_is_told_of_and_ends_the_start_with_advice(tmp_path: Path) -> None:
+    data, closed = tmp_path / "cluster", f"127.0.0.1:{free_port()}"
+    place = ("--data", str(data), "--listen", f"127.0.0.1:{free_ports(2)}", "--zookeeper", f"{closed}/x")
+    data.mkdir()
+    (data / "broker-1.log").write_text("2026-01-01 00:00:00.000 WARNING broker       of a former life\n")
+    patience = ("--set", "zookeeper.connection.timeout.ms=5000")
+    done = run_penstock("cluster", "start", "--brokers", "2", *place, *patience)
+    assert done.code == 1
+    waits = [line for line in done.err.splitlines() if "is not up yet" in line]
+    assert waits == [f"penstock: broker 1 is not up yet: waiting for ZooKeeper at {closed}, for up to 5 s"]
+    assert f"no ZooKeeper answers at {closed}/x (tried for 5 s). Check that it runs" in done.err
+    assert "former life" not in done.err, "what it said before it was started is no answer"
 
 
 @pytest.mark.parametrize(
@@ -315,6 +432,20 @@ def test_a_broker_that_stood_alone_begins_a_cluster(lone_broker: BrokerProcess, 
     shown = run_penstock("cluster", "status", "--json", "--bootstrap", bootstrap)
     assert shown.code == 0, shown.out
     assert [each["id"] for each in shown.json["brokers"]] == [7]
+
+
+def test_who_adopts_without_zookeeper_learns_what_is_waited_for(tmp_path: Path) -> None:
+    closed = f"127.0.0.1:{free_port()}"
+    waiting = subprocess.Popen(
+        command("cluster", "adopt", "--data", str(tmp_path), "--zookeeper", f"{closed}/x"),
+        env=clean_environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with waiting:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == f"penstock: waiting for ZooKeeper at {closed}, for up to 15 s\n"
+        waiting.kill()
 
 
 def test_what_can_not_be_adopted_is_left_as_it_is(

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.cluster import processes
+from penstock.cli.bootstrap import Bootstrap
+from penstock.cli.cluster import moves, processes, reaching
 from penstock.cli.cluster.balancing import NoRoom, Placement, rebalance
 from penstock.cli.cluster.board import Board
-from penstock.cli.cluster.fleet import can_listen, host_and_port
+from penstock.cli.cluster.fleet import LocalBroker, _tell_what_keeps, can_listen, host_and_port
 from penstock.cli.cluster.folder import ClusterFolder, Member, Record
 from penstock.cli.cluster.health import Health, _lagging, _problems
+from penstock.cli.cluster.leaderless import Leaderless, advice, bring_back
 from penstock.cli.cluster.moves import human, placements
-from penstock.cli.cluster.reaching import Broker, Moving, Partition, Snapshot
+from penstock.cli.cluster.reaching import Broker, Cluster, Moving, Partition, Snapshot, TooSlow
+from penstock.cli.connection import REQUEST_TIMEOUT_S
+from penstock.cli.output import print_table
 from penstock.cli.problem import Problem
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 # ---- processes
 
@@ -54,6 +62,82 @@ def test_why_an_address_can_not_be_listened_on() -> None:
     for text in ("9092", ":9092", "host:", "host:0", "host:65536", "host:x"):
         with pytest.raises(Problem, match="not HOST:PORT"):
             host_and_port(text)
+
+
+def test_the_last_warning_of_this_life_is_what_a_broker_complains_of(tmp_path: Path) -> None:
+    broker = LocalBroker(1, "127.0.0.1:9092", tmp_path / "broker-1", tmp_path / "broker-1.log")
+    assert broker.complaint() is None
+    broker.log.write_text(
+        "2026-05-01 10:30:00.123 WARNING broker       waiting for this\n"
+        "2026-05-01 10:30:01.123 WARNING broker       waiting for that\n"
+        "2026-05-01 10:30:02.123 INFO    storage      something else\n"
+    )
+    assert broker.complaint() == "waiting for that"
+
+
+def test_a_broker_that_starts_for_long_is_told_of_once_even_if_it_says_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = LocalBroker(1, "127.0.0.1:9092", tmp_path / "broker-1", tmp_path / "broker-1.log")
+    told: set[str] = set()
+    for waited_s in (3.0, 6.0, 7.0):
+        _tell_what_keeps(broker, told, waited_s)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("penstock: broker 1 is not up yet: ")
+    assert line.endswith(f"Its log: {broker.log}")
+
+
+# ---- asking
+
+
+def test_a_broker_that_is_silent_is_asked_last_from_then_on(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaching, "REACH_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        cluster = Cluster(Bootstrap(f"127.0.0.1:{mute.getsockname()[1]},{bootstrap}", ""))
+        snapshot = cluster.snapshot()
+        began = time.monotonic()
+        cluster.moving()
+        assert time.monotonic() - began < REQUEST_TIMEOUT_S / 3, "it would have waited for the silent one"
+    assert len(snapshot.brokers) == 1
+
+
+def test_where_all_are_silent_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaching, "REACH_TIMEOUT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        cluster = Cluster(Bootstrap(f"127.0.0.1:{mute.getsockname()[1]}", "do this"))
+        with pytest.raises(TooSlow, match="no answer within 1 s"):
+            cluster.ask(MetadataRequest(topics=None), 12, MetadataResponse, 0.6)
+
+
+# ---- no leader
+
+
+def test_what_to_do_about_partitions_without_a_leader() -> None:
+    record = Record("z:1", 7, (Member(2, "127.0.0.1:9093", 2**22 + 1), Member(3, "127.0.0.1:9094", 2**22 + 1)))
+    cluster = Cluster(Bootstrap("127.0.0.1:9092", "", " --data there", record))
+    partition = Partition("t", 4, -1, (1, 2, 3), ())
+    assert advice(cluster, [Leaderless(partition, (2, 3), (1,))]) == [
+        "Bring back brokers 2 and 3: all committed messages are there.",
+        "  penstock cluster add --node-id 2 --data there",
+        "  penstock cluster add --node-id 3 --data there",
+        "If that can't be, another replica may lead. What that one lacks is lost for good, acknowledged messages too:",
+        "  penstock cluster elect --unclean t:4 --data there",
+    ]
+    elsewhere = Cluster(Bootstrap("10.0.0.1:9092", "", " --bootstrap 10.0.0.1:9092"))
+    assert advice(elsewhere, [Leaderless(partition, (), ())]) == ["Bring back brokers 1, 2 and 3."]
+    (line,) = advice(elsewhere, [Leaderless(partition, (1,), (1, 2, 3))])
+    assert "should lead in a moment" in line
+
+
+def test_a_process_that_lives_and_does_not_serve_is_not_started_twice() -> None:
+    idle = [sys.executable, "-c", "input(1)", "penstock"]
+    with subprocess.Popen(idle, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"1"
+        record = Record("z:1", 7, (Member(2, "127.0.0.1:9093", process.pid),))
+        lines = bring_back(Cluster(Bootstrap("127.0.0.1:9092", "", "", record)), [2])
+        process.kill()
+    assert lines == [f"  process {process.pid} is broker 2, and does not serve: look at its log, or kill it"]
 
 
 # ---- the folder
@@ -132,7 +216,27 @@ def test_partitions_with_too_few_replicas_get_more() -> None:
         rebalance(held, {1: None, 2: None}, replicas_min=3)
 
 
+def test_whoever_stops_watching_a_move_is_told_how_to_go_on(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(moves, "watch", interrupted)
+    args = argparse.Namespace(dry_run=False, json=False, throttle=None)
+    cluster = Cluster(Bootstrap(bootstrap, "", " --data there"))
+    assert moves.carry_out(cluster, [], args, "penstock cluster drain 3") == 130
+    err = capsys.readouterr().err
+    assert "penstock cluster drain 3 --data there\n" in err
+    assert "penstock cluster rebalance --cancel --data there\n" in err
+
+
 # ---- words
+
+
+def test_a_cell_is_never_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["isr", "replicas"], [((), (1, 2)), ([3], None)])
+    assert capsys.readouterr().out.splitlines() == ["ISR  REPLICAS", "-    1,2", "3    -"]
 
 
 @pytest.mark.parametrize(

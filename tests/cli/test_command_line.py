@@ -8,18 +8,22 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 
-from penstock.cli import COMMANDS, _parser, main
+from penstock.cli import COMMANDS, connection, main
+from penstock.cli.bootstrap import Bootstrap
+from penstock.cli.connection import Connection
 from penstock.cli.parser import key_value
+from penstock.cli.problem import Problem
+from penstock.cli.raw import check
+from penstock.protocol.errors import ErrorCode
 
 from .conftest import free_port, run_penstock
-
-
-def parse(*arguments: str) -> argparse.Namespace:
-    return _parser(arguments).parse(arguments)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -75,14 +79,6 @@ def test_a_value_may_contain_an_equals_sign() -> None:
     assert key_value("header=a=b") == ("header", "a=b")
 
 
-def test_the_bootstrap_address_comes_from_the_option_then_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PENSTOCK_BOOTSTRAP", raising=False)
-    assert parse("topic", "list").bootstrap == "127.0.0.1:9092"
-    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", "there:1")
-    assert parse("topic", "list").bootstrap == "there:1"
-    assert parse("topic", "list", "--bootstrap", "here:2").bootstrap == "here:2"
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -122,6 +118,29 @@ def test_something_that_is_no_broker_is_given_up_after_five_seconds(capsys: pyte
     with socket.create_server(("127.0.0.1", 0)) as mute:
         assert main(["topic", "list", "--bootstrap", f"127.0.0.1:{mute.getsockname()[1]}"]) == 1
     assert "no broker answers" in capsys.readouterr().err
+
+
+def test_what_took_too_long_is_answered_with_where_to_look() -> None:
+    bootstrap = Bootstrap("127.0.0.1:9092", "", " --bootstrap 127.0.0.1:9092")
+    problem = connection.explain(KafkaError(KafkaError.REQUEST_TIMED_OUT), "can't create 't'", bootstrap)
+    assert "'penstock cluster status --bootstrap 127.0.0.1:9092' tells whether" in (problem.hint or "")
+    with pytest.raises(Problem) as raised:
+        check(ErrorCode.REQUEST_TIMED_OUT, "can't move t-0")
+    assert "'penstock cluster status' tells whether" in (raised.value.hint or "")
+
+
+def test_several_that_are_silent_share_the_time_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REACH_TIMEOUT_S", 1.0)
+    with ExitStack() as stack:
+        full = [stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0)) for _ in range(3)]
+        for server in full * 3:
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        began = time.monotonic()
+        with pytest.raises(Problem, match="no answer within 1 s"):
+            Connection(Bootstrap(",".join(f"127.0.0.1:{server.getsockname()[1]}" for server in full), ""))
+        assert time.monotonic() - began < 2.5, "not a second for each"
 
 
 def test_starting_imports_nothing_that_other_commands_need() -> None:

@@ -13,9 +13,10 @@ import pytest
 
 from penstock.broker.config import load
 from penstock.cli import _parser
+from penstock.cli.cluster.folder import ClusterFolder, Member, Record
 from penstock.cli.start import command_line, greeting, prepare_memory, reachable
 
-from .conftest import BrokerProcess, clean_environment, command, run_penstock
+from .conftest import BrokerProcess, clean_environment, command, free_port, run_penstock
 
 Start = Callable[..., BrokerProcess]
 
@@ -54,6 +55,27 @@ def test_the_greeting_tells_all_one_needs() -> None:
     text = greeting(load(command_line={"listen": "127.0.0.1:9999", "data": "somewhere", "flush": "os"}))
     for part in ("127.0.0.1:9999", str(Path("somewhere").absolute()), "flush       os", "produce greetings"):
         assert part in text
+
+
+def test_the_greeting_of_a_cluster_names_enough_of_it() -> None:
+    brokers = ["10.0.0.2:9092", "10.0.0.1:9092", "10.0.0.3:9092", "10.0.0.4:9092"]
+    text = greeting(load(command_line={"listen": "10.0.0.2:9092", "data": "somewhere"}), brokers)
+    some = "10.0.0.2:9092,10.0.0.1:9092,10.0.0.3:9092"
+    assert f"consume greetings --bootstrap {some}\n" in text
+    assert f'{{"bootstrap.servers": "{some}"}}' in text
+
+
+def test_the_greeting_names_a_broker_that_commands_would_not_ask_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PENSTOCK_BOOTSTRAP", raising=False)
+    monkeypatch.chdir(tmp_path)
+    settings = load(command_line={"listen": "127.0.0.1:9092", "data": "somewhere"})
+    assert "produce greetings\n" in greeting(settings)
+    cluster = ClusterFolder(tmp_path / "penstock-cluster")
+    cluster.make()
+    cluster.write(Record("z:1", None, (Member(1, "127.0.0.1:19092", 1),)))
+    assert "produce greetings --bootstrap 127.0.0.1:9092\n" in greeting(settings)
 
 
 def test_memory_can_be_prepared_more_than_once() -> None:
@@ -139,3 +161,35 @@ def test_what_was_there_before_a_stop_is_there_after_the_next_start(start: Start
     second = start()
     second.wait_until_it_answers()
     assert run_penstock("consume", "orders", "--no-follow", "--bootstrap", second.address).out == "kept\n"
+
+
+# ---- in a cluster
+
+
+def test_who_joins_a_cluster_is_told_of_all_brokers(start: Start, tmp_path: Path, zookeeper_path: str) -> None:
+    first = start("--zookeeper", zookeeper_path, "--node-id", "1", "--data", str(tmp_path / "one"))
+    first.wait_until_it_answers()
+    second = start("--zookeeper", zookeeper_path, "--node-id", "2", "--data", str(tmp_path / "two"))
+    second.wait_until_it_answers()
+    assert run_penstock("cluster", "status", "--wait", "20", "--bootstrap", second.address).code == 0
+    assert f"produce greetings --bootstrap {second.address},{first.address}\n" in second.stop().err
+
+
+def test_a_zookeeper_that_does_not_answer_is_waited_for_aloud_and_not_for_ever(start: Start) -> None:
+    closed = f"127.0.0.1:{free_port()}"
+    waiting = start("--zookeeper", f"{closed}/x", "--set", "zookeeper.connection.timeout.ms=3000")
+    _, err = waiting.process.communicate(timeout=20)
+    told, ended = err.splitlines()
+    assert f"waiting for ZooKeeper at {closed}, for up to 3 s" in told
+    assert f"no ZooKeeper answers at {closed}/x (tried for 3 s). Check that it runs" in ended
+    assert f"'echo srvr | nc {closed.replace(':', ' ')}' shows its mode" in ended
+    assert waiting.process.returncode == 1
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_who_waits_for_zookeeper_can_be_stopped(start: Start, how: signal.Signals) -> None:
+    waiting = start("--zookeeper", f"127.0.0.1:{free_port()}", "--set", "zookeeper.connection.timeout.ms=60000")
+    assert waiting.process.stderr is not None
+    assert "waiting for ZooKeeper" in waiting.process.stderr.readline()
+    stopped = waiting.stop(how)
+    assert (stopped.code, stopped.err.rstrip().endswith("stopped")) == (0, True), stopped.err

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.brokers import BrokerProcess
 from tests.clients.drivers import CLIENTS, Client
+from tests.clients.group_readers import QUICK, Group
 from tests.clients.steps import create_topic
 from tests.clients.wire import Wire
+from tests.clients.writers import LONG_MS, WRITERS, NewWriter, Writer
 
 PEER = os.environ.get("CLIENTS_TEST_BOOTSTRAP")
 
@@ -72,3 +75,44 @@ def wire(bootstrap: str) -> Iterator[Wire]:
 @pytest.fixture(params=CLIENTS)
 def client(request: pytest.FixtureRequest) -> Client:
     return CLIENTS[request.param]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker for groups of the consumer protocol, with short sessions."""
+    if PEER:
+        yield PEER
+        return
+    broker = BrokerProcess(tmp_path_factory.mktemp("consumer-groups"), **QUICK)
+    yield broker.start().bootstrap
+    broker.close()
+
+
+@pytest.fixture
+def group(home: str, unique: Callable[[str], str]) -> Iterator[Group]:
+    with closing(Group(home, unique("group"))) as group:
+        yield group
+
+
+@pytest.fixture
+def topic_of(home: str, new_topic: Topics) -> Callable[[int], str]:
+    return lambda partitions: new_topic(partitions, at=home)
+
+
+@pytest.fixture(scope="module")
+def manager(home: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": home, "log_level": 0})
+
+
+@pytest.fixture
+def new_writer(client: Client, bootstrap: str, unique: Callable[[str], str]) -> Iterator[NewWriter]:
+    """Makes transactional producers of the client at hand, and closes them."""
+    made: list[Writer] = []
+
+    def make(transactional_id: str | None = None, *, at: str = bootstrap, timeout_ms: int = LONG_MS) -> Writer:
+        made.append(WRITERS[client.name](at, transactional_id or unique("writer"), timeout_ms))
+        return made[-1]
+
+    yield make
+    for writer in made:
+        writer.close()

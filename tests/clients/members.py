@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,32 @@ from tests.clients.drivers.face import Partition
 REPOSITORY = Path(__file__).parents[2]
 
 
-class Member:
+class Poller(ABC):
+    """Something that polls in a thread of its own, from `start` until it is told to stop."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="member", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set() and self.poll():
+            pass
+
+    @abstractmethod
+    def poll(self) -> bool:
+        """False if it can't go on."""
+
+    def stop(self) -> None:
+        """Stops polling, and says nothing of it: it is still a member until it is closed or forgotten."""
+        self._stop.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "poll never returned"
+
+
+class Member(Poller):
     """A consumer that polls until it is told to stop. What it was given and what it read can be looked at meanwhile."""
 
     def __init__(self, client: Client, bootstrap: str, group: str, *topics: str, **options: Any) -> None:
@@ -27,28 +53,22 @@ class Member:
         self.owned: set[Partition] = set()
         self.received: list[Received] = []
         self.error: Refused | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="member", daemon=True)
-        self._thread.start()
+        super().__init__()
+        self.start()
 
-    def _run(self) -> None:
+    def poll(self) -> bool:
         try:
-            while not self._stop.is_set():
-                self.received += self.consumer.poll(0.05)
-                self.owned = self.consumer.assignment()
+            self.received += self.consumer.poll(0.05)
+            self.owned = self.consumer.assignment()
         except Refused as error:
             self.error = error
             self.owned = set()
+            return False
+        return True
 
     @property
     def values(self) -> list[bytes | None]:
         return [message.value for message in list(self.received)]
-
-    def stop(self) -> None:
-        """Stops polling; the consumer is still a member until it is closed or forgotten."""
-        self._stop.set()
-        self._thread.join(20)
-        assert not self._thread.is_alive(), "poll never returned"
 
     def close(self) -> None:
         self.stop()

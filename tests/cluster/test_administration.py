@@ -250,6 +250,19 @@ async def test_a_change_that_changes_nothing_is_not_told(cluster: ControlledClus
     assert cluster.listener.told == [("created", "t")]
 
 
+async def test_a_config_that_would_not_fit_into_the_topics_node_is_refused(cluster: ControlledCluster) -> None:
+    await cluster.administration.create_topic("t", 10_000)
+    listed = "leader.replication.throttled.replicas"
+    fits, too_much = ",".join(["0:1"] * 50_000), ",".join(["0:1"] * 100_000)
+    await cluster.administration.alter_topic_config("t", {listed: fits})
+    for check_only in (False, True):
+        error = await refusal(
+            cluster.administration.alter_topic_config("t", {listed: too_much}, validate_only=check_only)
+        )
+        assert error.code is ErrorCode.POLICY_VIOLATION
+    assert cluster.image.topics["t"].config == {listed: fits}
+
+
 async def test_lists_are_added_to_and_only_lists(cluster: ControlledCluster) -> None:
     await cluster.administration.create_topic("t")
     await cluster.administration.alter_topic_config("t", {"cleanup.policy": Append("compact")})

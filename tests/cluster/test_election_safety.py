@@ -209,10 +209,6 @@ class World:
         if (leader := self._leading(broker)) is not None and gone != broker:
             self._send(broker, gone, leader, elections.shrink(leader.known, {gone}, self.leaders_min))
 
-    def resign(self, broker: int, _: int) -> None:
-        if (leader := self._leading(broker)) is not None:
-            self._send(broker, broker, leader, elections.resign(leader.known, broker))
-
     def _send(self, broker: int, member: int, leader: Process, state: PartitionState) -> None:
         if state is not leader.known and all(write.leader != broker for write in self.writes):
             self.writes.append(Write(broker, member, leader.version, state))
@@ -285,7 +281,7 @@ class World:
 
 OFTEN = ("append", "append", "fetch", "fetch", "keep_up", "keep_up", "learn", "learn", "arrive", "settle", "start")
 SOMETIMES = ("crash", "expire", "shrink")
-RARELY = ("lose_power", "stop", "resign", "prefer", "configure", "reassign")
+RARELY = ("lose_power", "stop", "prefer", "configure", "reassign")
 STEPS = (*OFTEN * 6, *SOMETIMES * 2, *RARELY)
 
 

@@ -188,15 +188,6 @@ def test_the_last_that_holds_anything_stays() -> None:
         assert elections.withdraw(state, 1, 2) is state
 
 
-def test_a_leader_resigns_if_another_is_in_sync_and_stays_eligible_until_that_one_leads() -> None:
-    resigned = elections.resign(partition(1, (1, 2)), 1)
-    assert outcome(resigned) == (NO_LEADER, 6, (2,), (1,))
-    assert outcome(settle(resigned, alive(1, 2), 1)) == (2, 7, (2,), ())
-    assert outcome(settle(resigned, alive(1), 1)) == (1, 7, (1,), ())
-    for state in (partition(1, (1,), (2,)), partition(2, (1, 2))):
-        assert elections.resign(state, 1) is state
-
-
 def test_the_first_replica_is_preferred_if_it_can_lead() -> None:
     state = partition(2, (1, 2))
     assert outcome(elections.prefer(state, alive(1, 2))) == (1, 6, (1, 2), ())

@@ -13,7 +13,7 @@ import pytest
 from penstock.cluster import administration as administration_module
 from penstock.cluster.administration import Administration, NewTopic
 from penstock.cluster.catalog import Catalog
-from penstock.cluster.coordination import Coordination, Operation, Result, Told, Versioned
+from penstock.cluster.coordination import DATA_BYTES_MAX, Coordination, Operation, Result, Told, Versioned
 from penstock.cluster.leader_plans import Election
 from penstock.cluster.model import NO_LEADER, BrokerState, ClusterImage, PartitionState
 from penstock.cluster.nodes import BrokerNode
@@ -220,6 +220,32 @@ async def test_a_reassignment_is_planned_again_on_what_others_wrote(three: Contr
     other.store.before_next_write = meanwhile
     assert codes(await other.administration.reassign_partitions([(("t", 0), [2, 3])])) == [None]
     assert (state(three).replicas, state(three).leader, state(three).isr) == ((2, 3, 1), 2, (2,))
+
+
+async def test_a_topic_that_would_outgrow_its_node_stays_where_it_is(three: ControlledCluster) -> None:
+    listed = ",".join(["0:1"] * 50_000)
+    config = {"leader.replication.throttled.replicas": listed}
+    await three.administration.create_topic("wide", assignments=[(n, [1]) for n in range(10_000)], config=config)
+    await made(three, [1])
+    before = three.image.topics["wide"]
+    asked = [(("wide", index), [2, 3]) for index in range(10_000)]
+    outcomes = await three.administration.reassign_partitions([*asked, (("t", 0), [2]), (("wide", 10_000), [2])])
+    policy = ErrorCode.POLICY_VIOLATION
+    assert codes(outcomes) == [*[policy] * 10_000, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert three.image.topics["wide"] is before, "of one topic, all or nothing"
+    assert state(three).adding == (2,), "other topics go their way"
+    assert codes(await three.administration.reassign_partitions(asked[:100])) == [None] * 100
+
+
+async def test_a_topic_that_is_too_large_already_can_be_called_back(three: ControlledCluster) -> None:
+    await made(three, [1])
+    await three.administration.reassign_partitions([(("t", 0), [2])])
+    topic = three.image.topics["t"]
+    listed = "0:1".ljust(DATA_BYTES_MAX - 300)
+    await three.catalog.write_topics([replace(topic, config={"leader.replication.throttled.replicas": listed})])
+    assert codes(await three.administration.reassign_partitions([(("t", 0), [2, 3])])) == [ErrorCode.POLICY_VIOLATION]
+    assert codes(await three.administration.reassign_partitions([(("t", 0), None)])) == [None]
+    assert state(three).replicas == (1,)
 
 
 async def test_when_the_store_is_gone_every_partition_is_told(three: ControlledCluster) -> None:

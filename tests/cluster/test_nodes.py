@@ -6,7 +6,15 @@ import pytest
 
 from penstock.cluster.coordination import DATA_BYTES_MAX, Create, Delete, Set, Versioned
 from penstock.cluster.model import PartitionState, TopicState
-from penstock.cluster.nodes import BrokerConfigNode, ClusterNode, ForeignNode, ProducerIdsNode, TopicNode, save
+from penstock.cluster.nodes import (
+    BrokerConfigNode,
+    ClusterNode,
+    ForeignNode,
+    ProducerIdsNode,
+    TopicNode,
+    save,
+    size_at_most,
+)
 
 TOPIC = TopicState(
     "t", bytes(range(16)), (PartitionState(1, 3, (1, 2), (1,)), PartitionState(2, 0, (2, 1), (2, 1))), {"a": "b"}
@@ -56,3 +64,11 @@ def test_the_largest_topic_fits_into_a_node() -> None:
     partition = PartitionState(1001, 100_000, (1001, 1002, 1003), (1001, 1002, 1003))
     topic = TopicState("t" * 249, bytes(16), (partition,) * 10_000, {})
     assert len(TopicNode(topic).encode()) < DATA_BYTES_MAX
+
+
+@pytest.mark.parametrize("value", ["", "1" * 1000, '"' * 1000, "\u2003" * 1000 + "5", "\x1c" * 1000 + "5"])
+def test_no_state_of_a_topic_is_larger_than_it_was_said_to_be(value: str) -> None:
+    ids = tuple(range(2_147_483_640, 2_147_483_647))
+    partition = PartitionState(ids[0], 2_147_483_647, ids, ids, ids, ids, ids, ids[-1])
+    topic = TopicState("t" * 249, bytes(16), (partition,) * 100, {"segment.ms": value})
+    assert len(TopicNode(topic).encode()) <= size_at_most(topic)

@@ -43,6 +43,13 @@ def test_a_topic_setting_goes_before_the_brokers() -> None:
     assert effective["segment.bytes"] == 2097152
 
 
+def test_requests_that_could_not_be_replicated_are_not_admitted() -> None:
+    most = 128 * 1024 * 1024
+    assert BrokerSettings({"socket.request.max.bytes": str(most)}).get("socket.request.max.bytes") == most
+    with pytest.raises(SettingError, match=r"socket.request.max.bytes: Value must be no more than 134217728"):
+        BrokerSettings({"socket.request.max.bytes": str(most + 1)})
+
+
 def test_effective_settings_are_computed_once_per_config() -> None:
     broker = BrokerSettings()
     assert effective_topic_settings({"flush": "os"}, broker) is effective_topic_settings({"flush": "os"}, broker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from penstock.protocol.errors import ErrorCode
 from penstock.storage.aborted import Marker
 from penstock.storage.truncation import truncate_to
 from tests.coordinator.engine import TOPIC, Engine
-from tests.fakes import eventually, number, turns, until
+from tests.fakes import CountingMachine, eventually, number, turns, until
 
 AWAY = ErrorCode.NOT_COORDINATOR
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -413,3 +414,59 @@ async def test_a_marker_that_was_lost_can_be_written_again(engine: Engine) -> No
     engine.commit()
     assert done == [None]
     assert await engine.total() == 5
+
+
+# ---- what needs a proof
+
+
+def prove(machine: CountingMachine) -> None:
+    """From now on whatever is asked for as "anything" is answered with the total, behind a proof."""
+    machine.on_decide = lambda command, outcome: replace(outcome, proof=number(0))
+
+
+async def test_an_answer_that_needs_a_proof_waits_for_the_other_replicas(engine: Engine) -> None:
+    engine.elect(leader=1, epoch=1)
+    prove(await engine.loaded())
+    answer = engine.ask("anything")
+    engine.commit()
+    assert answer.value is None, "another may lead by now"
+    engine.follower_fetches()
+    assert answer.value == 0
+    assert engine.held.get(TOPIC).log.end_offset == 1
+
+
+async def test_a_leader_that_was_replaced_gives_no_answer_that_needs_a_proof(engine: Engine) -> None:
+    engine.elect(leader=1, epoch=1)
+    engine.runtime.commit_timeout_ms = 20
+    prove(await engine.loaded())
+    unheard, answer = engine.ask("anything"), engine.ask("anything")
+    await eventually(lambda: answer.value is not None)
+    assert unheard.value is answer.value is UNAVAILABLE
+    last = engine.ask("anything")
+    engine.elect(leader=2, epoch=2)
+    assert last.value is AWAY
+
+
+async def test_what_is_appended_with_an_answer_is_its_proof(engine: Engine) -> None:
+    engine.elect(leader=1, epoch=1)
+    prove(await engine.loaded())
+    answer = engine.ask(5)
+    engine.follower_fetches()
+    assert answer.value == 5
+    assert engine.held.get(TOPIC).log.end_offset == 1
+
+
+async def test_with_too_few_replicas_nothing_can_be_proven_and_the_machine_goes_on(engine: Engine) -> None:
+    set_min_insync(engine, 2)
+    engine.elect(leader=1, epoch=1, isr=(1,))
+    machine = await engine.loaded()
+    prove(machine)
+    assert engine.ask("anything").value is UNAVAILABLE
+    assert engine.held.get(TOPIC).log.end_offset == 0
+    assert engine.runtime.shard(0).machine is machine
+
+
+async def test_the_only_replica_needs_no_proof(engine: Engine) -> None:
+    prove(await engine.loaded())
+    assert engine.ask("anything").value == 0
+    assert engine.held.get(TOPIC).log.next_offset == 0

@@ -15,16 +15,17 @@ from typing import Any, cast
 from penstock.cluster.model import BrokerState, Endpoint, PartitionState, TopicState
 from penstock.protocol.schema import Message
 from penstock.replication import copying
+from penstock.transport.peer import Answered
 from penstock.transport.peers import Peers
-from tests.fakes import until
+from tests.fakes import FakePeers, until
 from tests.server.rooms import LISTENER, Rooms
 from tests.storage.logs import NOW_MS
 
 Fault = Callable[[int, Message], str | None]
 
 
-class LinkedPeers(Peers):
-    """In place of connections to other brokers. `fault` says of a request what becomes of it: "lost" on its way there,
+class LinkedPeers(FakePeers):
+    """Which reach the routers of other brokers. `fault` says of a request what becomes of it: "lost" on its way there,
     its answer "unheard", "twice" there, or nothing unusual."""
 
     def __init__(self, brokers: dict[int, Rooms]) -> None:
@@ -33,21 +34,13 @@ class LinkedPeers(Peers):
         self.fault: Fault = lambda node_id, request: None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def tell(
-        self,
-        node_id: int,
-        request: Message,
-        version: int,
-        response: type[Message],
-        answered: Callable[[Any], None],
-        timeout_s: float = 1.0,
-    ) -> None:
+    def told(self, node_id: int, request: Message, version: int, answered: Answered) -> None:
         self.sent.append((node_id, request))
         task = asyncio.ensure_future(self._tell(node_id, request, version, answered))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _tell(self, node_id: int, request: Message, version: int, answered: Callable[[Any], None]) -> None:
+    async def _tell(self, node_id: int, request: Message, version: int, answered: Answered) -> None:
         fault = self.fault(node_id, request)
         answer = None
         if fault != "lost":

@@ -29,6 +29,7 @@ from penstock.replication.replicas import Replicas
 from penstock.replication.upkeep import Upkeep
 from penstock.server.context import Context
 from penstock.server.fetch_sessions import FetchSessions
+from penstock.server.remote_transactions import RemoteTransactions
 from penstock.server.router import Router
 from penstock.storage.disk import Disk
 from penstock.transactions.config import TransactionConfig
@@ -160,7 +161,7 @@ class Rooms:
             administration=cast(Any, _Administration(self)), partitions=self.partitions, groups=self.groups,
             transactions=self.transactions, markers=self.markers, upkeep=self.upkeep, worker=cast(Any, FakeWorker()),
             fetch_sessions=FetchSessions(10, random.Random(1)), now_ms=self.clock, replicas=self.replicas,
-            peers=self.peers,
+            remote_transactions=RemoteTransactions(self.peers),
         )  # fmt: skip
         self.router = Router(self.context, self.turn)
         if not with_memos:

@@ -20,8 +20,10 @@ from penstock.protocol.messages.fetch import (
     ReplicaState,
 )
 from penstock.protocol.messages.produce import ProduceResponse
+from penstock.replication.partition import Partition
 from penstock.server import replica_fetch
 from penstock.server.fast_replica import ReplicaMemo
+from tests.fakes import until
 from tests.server.rooms import Client, Rooms, batch, produce
 
 FOLLOWER, BROKER_EPOCH, VERSION = 2, 7, 17
@@ -172,9 +174,27 @@ async def test_a_fetch_waits_no_longer_than_it_asks(rooms: Rooms) -> None:
 async def test_the_session_of_a_follower_that_is_gone_is_woken_no_more(rooms: Rooms) -> None:
     follower = Follower(rooms)
     await follower.begin()
+    await until(lambda: bool(follower.client.connection.slots))
     replica_fetch.close_gone(rooms.context)
     assert len(rooms.partition(TOPIC).followers) == 1
     del rooms.image.brokers[FOLLOWER]
     replica_fetch.close_gone(rooms.context)
     assert not rooms.partition(TOPIC).followers
     assert not rooms.context.replica_sessions
+    response: FetchResponse = await follower.client.receive()
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "if it lives after all, it begins anew"
+
+
+async def test_a_follower_that_was_put_out_while_it_waited_is_taken_in_again_though_it_has_nothing_to_ask(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = Follower(rooms)
+    await follower.begin()
+    proposed: list[tuple[Partition, int]] = []
+    monkeypatch.setattr(rooms.replicas, "propose", lambda partition, replica: proposed.append((partition, replica)))
+    for index in range(2):
+        rooms.set_partition(TOPIC, replace(IN_SYNC, isr=(1,)), index)
+    for _ in range(2):
+        await follower.send({}, wait_ms=0)
+        await follower.receive()
+    assert (rooms.partition(TOPIC), FOLLOWER) in proposed

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Self
 
 from penstock.cluster.coordination import (
-    ANY_VERSION,
     DATA_BYTES_MAX,
     Create,
     DataTooLarge,
@@ -25,6 +24,7 @@ from penstock.cluster.coordination import (
     Result,
     Session,
     Set,
+    SingleWrites,
     Told,
     Versioned,
     check_path,
@@ -39,7 +39,7 @@ RECONNECT_S = (0.05, 0.3)
 CLOSE_S_MAX = 2.0
 
 
-class SimulatedStore:
+class SimulatedStore(SingleWrites):
     def __init__(self, server: SimulatedZooKeeper, loop: VirtualLoop, host: str, session_timeout_s: float) -> None:
         self._server = server
         self._loop = loop
@@ -230,19 +230,6 @@ class SimulatedStore:
             raise
 
     # ---- writing
-
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        (made,) = await self.multi((Create(path, data, ephemeral, sequence),))
-        assert isinstance(made, str)
-        return made
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        (now,) = await self.multi((Set(path, data, version),))
-        assert isinstance(now, int)
-        return now
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi((Delete(path, version),))
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         size = 0

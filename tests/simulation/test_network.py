@@ -12,6 +12,7 @@ import pytest
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.fetch import FetchResponse
 from penstock.protocol.messages.produce import ProduceResponse
+from penstock.transport.connection_limit import ConnectionLimit
 from penstock.transport.memory import MemoryBudget
 from penstock.transport.peer import Address
 from penstock.transport.peers import Peers
@@ -50,7 +51,7 @@ class World:
         rooms = self.rooms
         self.listener = SimulatedListener(
             self.network, self.loop, name="PLAINTEXT", turn=rooms.turn, memory=MemoryBudget(1 << 26),
-            dispatch=rooms.router.dispatch, frame_max=1 << 26, connections_max=lambda: 100, idle_ms_max=600_000,
+            dispatch=rooms.router.dispatch, frame_max=1 << 26, limit=ConnectionLimit(lambda: 100), idle_ms_max=600_000,
         )  # fmt: skip
         assert self.listener.start("b", PORT) == ("b", PORT)
 

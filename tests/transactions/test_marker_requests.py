@@ -19,28 +19,20 @@ from penstock.protocol.messages.write_txn_markers import (
 from penstock.protocol.schema import Message
 from penstock.storage.aborted import Marker
 from penstock.transactions.marker_requests import PARTITIONS_PER_REQUEST, MarkerFor, MarkerRequests
-from penstock.transport.peers import Peers
-from tests.fakes import turns
+from penstock.transport.peer import Answered
+from tests.fakes import FakePeers, turns
 
 COMMIT = Marker(True, 3)
 Where = tuple[str, int]
 
 
-class HeldPeers(Peers):
-    """In place of connections: a request is under way until the test answers it."""
+class HeldPeers(FakePeers):
+    """A request is under way until the test answers it."""
 
     def __init__(self) -> None:
-        self.under_way: list[tuple[int, Any, Callable[[Any], None]]] = []
+        self.under_way: list[tuple[int, Any, Answered]] = []
 
-    def tell(
-        self,
-        node_id: int,
-        request: Message,
-        version: int,
-        response: type[Message],
-        answered: Callable[[Any], None],
-        timeout_s: float = 1.0,
-    ) -> None:
+    def told(self, node_id: int, request: Message, version: int, answered: Answered) -> None:
         self.under_way.append((node_id, request, answered))
 
     def answer(self, codes: dict[Where, int] | None = None) -> WriteTxnMarkersRequest:
@@ -95,7 +87,7 @@ class Wanted:
             assert (producer[0], where) not in self.done, "told twice"
             self.done[producer[0], where] = error.code if error else 0
 
-        self.requests.send(node_id, MarkerFor(where, ProducerStamp(*producer), marker, bumped, is_void, done))
+        self.requests.put(node_id, MarkerFor(where, ProducerStamp(*producer), marker, bumped, is_void, done))
 
 
 @pytest.fixture

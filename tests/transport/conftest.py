@@ -12,6 +12,8 @@ import pytest
 import uvloop
 
 from penstock.transport.connection import Connection
+from penstock.transport.connection_limit import ConnectionLimit
+from penstock.transport.listener import Listener
 from penstock.transport.memory import MemoryBudget
 from penstock.transport.turn import Turn
 from tests.fakes import TIMEOUT_S, FakeRouter
@@ -111,3 +113,51 @@ async def wires() -> AsyncIterator[Wires]:
     wires = Wires(asyncio.get_running_loop())
     yield wires
     wires.close()
+
+
+class Listening:
+    """Listeners with one turn, one budget and one fake router."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.turn = Turn(loop)
+        self.memory = MemoryBudget(1 << 26)
+        self.router = FakeRouter()
+        self.peers: list[Peer] = []
+        self._listeners: list[Listener] = []
+
+    def start(self, host: str = "127.0.0.1", **given: Any) -> Listener:
+        options: dict[str, Any] = {
+            "frame_max": 1 << 25,
+            "limit": ConnectionLimit(lambda: 100),
+            "idle_ms_max": 60_000,
+            **given,
+        }
+        listener = Listener(
+            self.loop, name="TEST", turn=self.turn, memory=self.memory, dispatch=self.router.dispatch, **options
+        )
+        self.host, self.port = listener.start(host, 0)
+        self._listeners.append(listener)
+        return listener
+
+    async def connect(self, port: int | None = None) -> Peer:
+        """To the last one that was started, unless a port is given."""
+        sock = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET)
+        sock.setblocking(False)
+        await self.loop.sock_connect(sock, (self.host, port or self.port))
+        self.peers.append(Peer(self.loop, sock))
+        return self.peers[-1]
+
+    def close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        for peer in self.peers:
+            peer.close()
+        self.turn.flush()
+
+
+@pytest.fixture
+async def listening() -> AsyncIterator[Listening]:
+    listening = Listening(asyncio.get_running_loop())
+    yield listening
+    listening.close()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import socket
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,56 +12,10 @@ import pytest
 from penstock.transport import listener as listeners
 from penstock.transport import relief
 from penstock.transport.connection import LARGE_FIRST
+from penstock.transport.connection_limit import ConnectionLimit
 from penstock.transport.listener import SWEEPS_PER_IDLE_TIME, Listener
-from penstock.transport.memory import MemoryBudget
-from penstock.transport.turn import Turn
-from tests.fakes import FakeRouter, framed, request, turns, until
-from tests.transport.conftest import Peer
-
-
-class Listening:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.turn = Turn(loop)
-        self.memory = MemoryBudget(1 << 26)
-        self.router = FakeRouter()
-        self.peers: list[Peer] = []
-        self._listeners: list[Listener] = []
-
-    def start(self, host: str = "127.0.0.1", **bounds: int) -> Listener:
-        options: dict[str, Any] = {
-            "frame_max": 1 << 25,
-            "connections_max": lambda: 100,
-            "idle_ms_max": 60_000,
-            **bounds,
-        }
-        listener = Listener(
-            self.loop, name="TEST", turn=self.turn, memory=self.memory, dispatch=self.router.dispatch, **options
-        )
-        self.host, self.port = listener.start(host, 0)
-        self._listeners.append(listener)
-        return listener
-
-    async def connect(self) -> Peer:
-        sock = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET)
-        sock.setblocking(False)
-        await self.loop.sock_connect(sock, (self.host, self.port))
-        self.peers.append(Peer(self.loop, sock))
-        return self.peers[-1]
-
-    def close(self) -> None:
-        for listener in self._listeners:
-            listener.close()
-        for peer in self.peers:
-            peer.close()
-        self.turn.flush()
-
-
-@pytest.fixture
-async def listening() -> AsyncIterator[Listening]:
-    listening = Listening(asyncio.get_running_loop())
-    yield listening
-    listening.close()
+from tests.fakes import framed, request, turns, until
+from tests.transport.conftest import Listening
 
 
 async def test_connections_are_served_and_forgotten_when_they_go(listening: Listening) -> None:
@@ -89,7 +41,7 @@ async def test_an_address_of_version_6(listening: Listening) -> None:
 
 
 async def test_no_more_connections_than_the_bound(listening: Listening, caplog: pytest.LogCaptureFixture) -> None:
-    listener = listening.start(connections_max=lambda: 2)
+    listener = listening.start(limit=ConnectionLimit(lambda: 2))
     first, second = await listening.connect(), await listening.connect()
     await until(lambda: len(listener.connections) == 2)
     assert await (await listening.connect()).closed()
@@ -106,7 +58,7 @@ async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_open(listenin
     listening.start()
     other = Listener(
         listening.loop, name="TEST", turn=listening.turn, memory=listening.memory,
-        dispatch=listening.router.dispatch, frame_max=100, connections_max=lambda: 1, idle_ms_max=1000,
+        dispatch=listening.router.dispatch, frame_max=100, limit=ConnectionLimit(lambda: 1), idle_ms_max=1000,
     )  # fmt: skip
     with pytest.raises(OSError) as failure:
         other.start("127.0.0.1", listening.port)

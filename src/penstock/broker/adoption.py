@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from penstock.broker import folder
 from penstock.broker.folder import FolderError, Identity
+from penstock.broker.reaching import open_zookeeper
 from penstock.cluster.coordination import (
     Coordination,
     CoordinationError,
@@ -46,7 +47,6 @@ from penstock.cluster.nodes import (
     TopicNode,
     save,
 )
-from penstock.cluster.zookeeper import ZooKeeperStore
 from penstock.storage.disk import Disk
 
 ADOPTED = f"{FILE_NAME}.adopted"
@@ -128,7 +128,7 @@ def _is_folder(path: Path) -> bool:
 
 async def _adopt(disk: Disk, data_dir: Path, connect: str, node_id: int | None) -> Adopted:
     known = folder.read(disk, data_dir)
-    zookeeper = await ZooKeeperStore.open(connect)
+    zookeeper = await open_zookeeper(connect)
     try:
         if not (data_dir / FILE_NAME).exists():
             return await _adopted_before(zookeeper, data_dir, known, node_id)

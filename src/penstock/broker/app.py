@@ -25,6 +25,8 @@ import uvloop
 from penstock.broker import folder
 from penstock.broker.endpoints import BadAddress, between_brokers, places, reachable
 from penstock.broker.folder import FolderError
+from penstock.broker.introductions import client_id_of, is_broker
+from penstock.broker.retirement import Leaderships
 from penstock.broker.suspicion import Suspicion
 from penstock.broker.topic_view import ImageTopics
 from penstock.broker.watchman import Watchman
@@ -46,13 +48,16 @@ from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.replication.partitions import Partitions
 from penstock.replication.replicas import Replicas
 from penstock.replication.upkeep import Upkeep
+from penstock.server import replica_fetch
 from penstock.server.context import Context
 from penstock.server.fetch_sessions import FetchSessions
+from penstock.server.remote_transactions import RemoteTransactions
 from penstock.server.router import Router
 from penstock.server.routing import HANDLERS
 from penstock.storage.disk import Disk
 from penstock.transactions.marker_writer import MarkerWriter
 from penstock.transactions.markers import Markers
+from penstock.transport.connection_limit import ConnectionLimit
 from penstock.transport.listener import Listener
 from penstock.transport.memory import MemoryBudget
 from penstock.transport.peer import Address
@@ -164,7 +169,7 @@ class Broker:
         self._membership = Membership(
             self._store, node_id, self._identity.folder, world.random_bytes, self._was_replaced
         )
-        self._network = world.network(loop, self._turn, f"penstock-broker-{node_id}")
+        self._network = world.network(loop, self._turn, client_id_of(node_id, self._identity.folder))
         self._peers = Peers(self._network, self._address_of)
         self._changes = PartitionChanges(catalog, self._store, image)
         self._worker = world.worker()
@@ -187,13 +192,14 @@ class Broker:
             node_id=node_id, image=image, settings=settings, administration=self.administration,
             partitions=self.partitions, groups=self.groups, transactions=self.transactions, markers=self.markers,
             upkeep=self._upkeep, worker=self._worker, fetch_sessions=sessions, now_ms=now_ms, replicas=self.replicas,
-            peers=self._peers,
+            remote_transactions=RemoteTransactions(self._peers),
         )  # fmt: skip
         self.router = Router(context, self._turn)
         # In this order: roles change before those who follow or coordinate learn of it.
         for listener in (self.partitions, self.replicas, self._deletions, self.groups, self.transactions, self):
             catalog.subscribe(listener)
         catalog.on_cluster(self.replicas.brokers_changed)
+        catalog.on_cluster(lambda: replica_fetch.close_gone(context))
         catalog.on_cluster(lambda: self._membership.look(image.brokers))
         settings.subscribe(self.partitions.settings_changed)
         self._controller = Controller(catalog, self._store, image, settings, node_id, alone=not self._in_cluster)
@@ -208,17 +214,26 @@ class Broker:
         found = next((each for each in broker.endpoints if each.listener == name), None) if broker else None
         return Address(found.host, found.port) if found is not None else None
 
+    def addresses(self) -> list[str]:
+        """Where its clients find the brokers that are there: this one first."""
+        name = self._endpoints[0].listener
+        brokers = sorted(self.image.brokers.values(), key=lambda each: (each.node_id != self._node_id, each.node_id))
+        found = [each for broker in brokers for each in broker.endpoints if each.listener == name]
+        return [f"[{each.host}]:{each.port}" if ":" in each.host else f"{each.host}:{each.port}" for each in found]
+
     def _listen(self) -> None:
         settings = self.settings
         self._between = between_brokers(settings)
         memory = MemoryBudget(settings.get("queued.max.bytes"))
+        known = (lambda client_id: is_broker(client_id, self.image.brokers)) if self._in_cluster else None
+        limit = ConnectionLimit(lambda: int(settings.get("max.connections")), known)
         endpoints: list[Endpoint] = []
         for place in self._places:
             listener = self._world.listener(
                 asyncio.get_running_loop(), name=place.name, turn=self._turn, memory=memory,
                 dispatch=self.router.dispatch, frame_max=settings.get("socket.request.max.bytes"),
-                connections_max=lambda: int(settings.get("max.connections")),
-                idle_ms_max=settings.get("connections.max.idle.ms"),
+                limit=limit, idle_ms_max=settings.get("connections.max.idle.ms"),
+                for_brokers=place.name == self._between,
             )  # fmt: skip
             try:
                 bound = listener.start(place.host, place.port, hold=True)
@@ -369,19 +384,12 @@ class Broker:
         except CoordinationError as error:
             log.warning("stops without moving its leaderships: %s", error)
             return
+        leaderships = Leaderships(self.image, self._node_id)
         for _ in range(int((deadline - loop.time()) / RETIREMENT_LOOK_S)):
-            if not (self._leads_what_others_could() and self._store.connected):
+            if not (leaderships.are_left() and self._store.connected):
                 return
             await asyncio.sleep(RETIREMENT_LOOK_S)
         log.warning("stops though it leads partitions still")
-
-    def _leads_what_others_could(self) -> bool:
-        ready = {broker.node_id for broker in self.image.brokers.values() if not broker.stopping} - {self._node_id}
-        return any(
-            state.leader == self._node_id and not ready.isdisjoint(state.isr)
-            for topic in self.image.topics.values()
-            for state in topic.partitions
-        )
 
 
 def raise_file_limit() -> None:
@@ -391,18 +399,21 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(settings: BrokerSettings, ready: Callable[[], None]) -> None:
+async def _serve(settings: BrokerSettings, ready: Callable[[list[str]], None]) -> None:
     began = time.monotonic()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     broker = await _started(settings, stopping)
+    if broker is None:
+        log.info("stopped")
+        return
     facts = {
         "address": f"{broker.host}:{broker.port}", "data": broker.data_dir, "flush": settings.get("flush"),
         "topics": len(broker.image.topics), "ms": int((time.monotonic() - began) * 1000),
     }  # fmt: skip
-    ready()
+    ready(broker.addresses())
     log.info("ready", extra=facts)
     waits = [asyncio.ensure_future(event.wait()) for event in (stopping, broker.replaced)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -413,15 +424,17 @@ async def _serve(settings: BrokerSettings, ready: Callable[[], None]) -> None:
     log.info("stopped")
 
 
-async def _started(settings: BrokerSettings, stopping: asyncio.Event) -> Broker:
-    """A ZooKeeper that goes away during the start is waited for, as long as for one that is not there yet."""
+async def _started(settings: BrokerSettings, stopping: asyncio.Event) -> Broker | None:
+    """A ZooKeeper that goes away during the start is waited for, as long as for one that is not there yet.
+
+    None if it was told to stop before there was one.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + settings.get("zookeeper.connection.timeout.ms") / 1000
     while True:
         broker = Broker(settings)
         try:
-            await broker.start()
-            return broker
+            return broker if await _start(broker, stopping) else None
         except Unreachable as error:
             if loop.time() >= deadline or stopping.is_set():
                 raise
@@ -429,8 +442,22 @@ async def _started(settings: BrokerSettings, stopping: asyncio.Event) -> Broker:
         await asyncio.sleep(START_AGAIN_S)
 
 
-def run(settings: BrokerSettings, ready: Callable[[], None] = lambda: None) -> int:
-    """Serves until SIGTERM or SIGINT, and calls back when it does; the exit code of the process."""
+async def _start(broker: Broker, stopping: asyncio.Event) -> bool:
+    """False if it was told to stop while it waited for ZooKeeper. What has begun behind that is ended in order."""
+    starting, told = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not starting.done() and not hasattr(broker, "_store"):
+        starting.cancel()
+    await asyncio.wait((starting,))
+    if starting.cancelled():
+        return False
+    starting.result()
+    return True
+
+
+def run(settings: BrokerSettings, ready: Callable[[list[str]], None] = lambda addresses: None) -> int:
+    """Serves until SIGTERM or SIGINT, and tells when it does where the cluster's brokers are; the exit code."""
     raise_file_limit()
     try:
         uvloop.run(_serve(settings, ready))

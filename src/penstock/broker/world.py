@@ -14,17 +14,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.broker.folder import this_boot
+from penstock.cluster.broker_settings import REQUEST_BYTES_MAX
 from penstock.cluster.coordination import Coordination
 from penstock.cluster.embedded import FILE_NAME, EmbeddedStore
 from penstock.cluster.identity import RandomBytes
 from penstock.cluster.settings import BrokerSettings
 from penstock.replication.commit import Commits, Committer
+from penstock.replication.fetcher import RESPONSE_MAX
 from penstock.replication.partitions import FOLDERS_AT_ONCE
 from penstock.storage.disk import Disk
 from penstock.storage.worker import Worker
 from penstock.transport.listener import Listener
-from penstock.transport.peer import Network, TcpNetwork
+from penstock.transport.peer import FRAME_MAX, Network, TcpNetwork
 from penstock.transport.turn import Turn
+
+assert REQUEST_BYTES_MAX + 4 * RESPONSE_MAX <= FRAME_MAX, "a batch that a leader takes could not be copied"
 
 
 class NoService(Exception):
@@ -40,9 +44,9 @@ async def open_store(settings: BrokerSettings, data_dir: Path) -> Coordination:
             f"{data_dir} was made by a broker without ZooKeeper. To take its topics into the cluster, run: "
             f"penstock cluster adopt --data {data_dir} --zookeeper {connect}"
         )
-    from penstock.cluster.zookeeper import ZooKeeperStore
+    from penstock.broker.reaching import open_zookeeper
 
-    return await ZooKeeperStore.open(
+    return await open_zookeeper(
         connect, settings.get("zookeeper.session.timeout.ms"), settings.get("zookeeper.connection.timeout.ms")
     )
 

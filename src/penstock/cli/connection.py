@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import socket
 import time
 from collections.abc import Iterable, Mapping
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from penstock.cli.bootstrap import Bootstrap, find
 from penstock.cli.kafka_admin import EARLIEST, LATEST, AdminClient
-from penstock.cli.problem import Problem, did_you_mean, usage
+from penstock.cli.problem import Problem, did_you_mean
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -29,6 +31,8 @@ HINTS = {
     KafkaError.INVALID_PARTITIONS: "A topic has at least one partition, and partitions can be added but not removed.",
     KafkaError.NON_EMPTY_GROUP: "Stop the group's consumers first; 'penstock group describe' names them.",
     KafkaError.TOPIC_EXCEPTION: "A topic's name has letters, digits, '.', '_' and '-', and at most 249 of them.",
+    KafkaError.REQUEST_TIMED_OUT: "'penstock cluster status{options}' tells whether brokers and ZooKeeper answer.",
+    KafkaError.LEADER_NOT_AVAILABLE: "No broker leads the partition: 'penstock cluster status{options}' tells more.",
     KafkaError.OFFSET_OUT_OF_RANGE: "'penstock topic describe' shows where each partition starts and ends.",
 }
 
@@ -36,35 +40,38 @@ HINTS = {
 NOT_NOW = (KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
 
 
-def client_settings(bootstrap: str, **more: Any) -> dict[str, Any]:
+def client_settings(bootstrap: Bootstrap, **more: Any) -> dict[str, Any]:
     """Settings common to every client: librdkafka's own log stays quiet, since we report what fails."""
-    return {"bootstrap.servers": bootstrap, "client.id": "penstock-cli", "log_level": 0, **more}
+    return {"bootstrap.servers": bootstrap.addresses, "client.id": "penstock-cli", "log_level": 0, **more}
 
 
-def explain(error: KafkaError, doing: str, bootstrap: str) -> Problem:
+def explain(error: KafkaError, doing: str, bootstrap: Bootstrap) -> Problem:
     if error.code() in UNREACHABLE:
         return not_reachable(bootstrap, error.str())
     message = f"{doing}: {error.str().rstrip('.')} ({error.name()})."
-    return Problem(message, HINTS.get(error.code()), kafka_error=error.code())
+    hint = HINTS.get(error.code(), "").format(options=bootstrap.options)
+    return Problem(message, hint or None, kafka_error=error.code())
 
 
-def not_reachable(bootstrap: str, reason: str) -> Problem:
-    return Problem(
-        f"no broker answers at {bootstrap} within {REACH_TIMEOUT_S:.0f} s ({reason}).",
-        "Start one with 'penstock start', or name another with --bootstrap HOST:PORT (or $PENSTOCK_BOOTSTRAP).",
-    )
+def not_reachable(bootstrap: Bootstrap, reason: str) -> Problem:
+    return Problem(f"no broker answers at {bootstrap.addresses} ({reason}).", bootstrap.advice)
+
+
+def connect(args: argparse.Namespace) -> Connection:
+    return Connection(find(args.bootstrap))
 
 
 class Connection:
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: Bootstrap) -> None:
         self.bootstrap = bootstrap
         deadline = time.monotonic() + REACH_TIMEOUT_S
-        _knock(bootstrap)
+        _knock(bootstrap, deadline)
         self.admin = AdminClient(client_settings(bootstrap))
         try:
             self.cluster = self.admin.list_topics(timeout=max(0.5, deadline - time.monotonic()))
         except KafkaException as failure:
-            raise not_reachable(bootstrap, failure.args[0].str()) from failure
+            reason = f"{failure.args[0].str().rstrip('.')}, tried for {REACH_TIMEOUT_S:.0f} s"
+            raise not_reachable(bootstrap, reason) from failure
 
     @property
     def topics(self) -> dict[str, TopicMetadata]:
@@ -89,6 +96,11 @@ class Connection:
         """What ListOffsets answers for each partition; -1 where no record is that late."""
         if not specs:
             return {}
+        led = self.led(specs)
+        for topic, partition in specs:
+            if (topic, partition) not in led:
+                hint = HINTS[KafkaError.LEADER_NOT_AVAILABLE].format(options=self.bootstrap.options)
+                raise Problem(f"{topic}[{partition}] can't be read now.", hint)
         request = {TopicPartition(*key): spec for key, spec in specs.items()}
         futures = self.admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S)
         return {
@@ -97,10 +109,11 @@ class Connection:
         }
 
     def known_offsets(self, specs: Mapping[Key, Any]) -> dict[Key, int]:
-        """The same, without partitions whose leader is new and can't say yet, or is just moving."""
-        if not specs:
+        """The same, without partitions that nobody leads, or whose leader is new and can't say yet, or just moving."""
+        led = self.led(specs)
+        if not led:
             return {}
-        request = {TopicPartition(*key): spec for key, spec in specs.items()}
+        request = {TopicPartition(*key): specs[key] for key in led}
         found = {}
         for place, future in self.admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S).items():
             error = future.exception(timeout=REQUEST_TIMEOUT_S + REACH_TIMEOUT_S)
@@ -109,6 +122,11 @@ class Connection:
             answer = self.wait(future, f"offsets of {place.topic}[{place.partition}]")
             found[place.topic, place.partition] = answer.offset
         return found
+
+    def led(self, keys: Iterable[Key]) -> set[Key]:
+        """Without partitions that had no leader when this conversation began."""
+        partitions = ((name, topic.partitions) for name, topic in self.topics.items())
+        return set(keys) - {(name, index) for name, each in partitions for index in each if each[index].leader < 0}
 
     def starts(self, keys: Iterable[Key]) -> dict[Key, int]:
         return self.offsets(dict.fromkeys(keys, EARLIEST))
@@ -125,16 +143,17 @@ class Connection:
             raise not_reachable(self.bootstrap, "the request got no answer") from failure
 
 
-def _knock(bootstrap: str) -> None:
+def _knock(bootstrap: Bootstrap, deadline: float) -> None:
     """Finds out at once, and with the real reason, that nothing listens: librdkafka would go on trying."""
     reason = "no address"
-    for address in filter(None, bootstrap.split(",")):
-        host, _, port = address.strip().rpartition("://")[2].rpartition(":")
-        if not port.isdecimal() or not host:
-            raise usage(f"{address!r} is not HOST:PORT.", "For example: --bootstrap 127.0.0.1:9092")
+    places = bootstrap.places()
+    for position, place in enumerate(places):
+        share_s = (deadline - time.monotonic()) / (len(places) - position)
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_TIMEOUT_S).close()
+            socket.create_connection(place, timeout=max(0.5, share_s)).close()
             return
-        except (OSError, OverflowError) as failure:
-            reason = getattr(failure, "strerror", None) or str(failure)
-    raise not_reachable(bootstrap, reason.lower())
+        except TimeoutError:
+            reason = f"no answer within {REACH_TIMEOUT_S:.0f} s"
+        except OSError as failure:
+            reason = (failure.strerror or str(failure)).lower()
+    raise not_reachable(bootstrap, reason)

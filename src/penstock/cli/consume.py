@@ -15,6 +15,7 @@ from penstock.cli.problem import usage
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+    from penstock.cli.bootstrap import Bootstrap
     from penstock.cli.connection import Connection, Key
     from penstock.cli.records import Write
 
@@ -59,11 +60,11 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import Connection
+    from penstock.cli.connection import connect
 
     _check(args)
     write = _writer(args)
-    connection = Connection(args.bootstrap)
+    connection = connect(args)
     for topic in args.topics:
         connection.partitions(topic, args.partitions)
     reader = _InGroup(connection, args) if args.group else _Assigned(connection, args)
@@ -138,7 +139,7 @@ def _is_end(message: Message, outage: _Outage) -> bool:
 class _Outage:
     """A broker that went away: who follows waits for it, who wants an end is told that there is none."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: Bootstrap) -> None:
         self.bootstrap = bootstrap
         self.since: float | None = None
         self.announced = False
@@ -157,7 +158,7 @@ class _Outage:
             return
         if following and not self.announced:
             self.announced = True
-            print(f"penstock: waiting for the broker at {self.bootstrap} to come back …", file=sys.stderr)
+            print(f"penstock: waiting for a broker at {self.bootstrap.addresses} to come back …", file=sys.stderr)
         elif not following and time.monotonic() - self.since > REACH_TIMEOUT_S:
             raise not_reachable(self.bootstrap, "it went away")
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+ENOUGH = 3  # brokers of a cluster, for a client to find it though two of them are down
+
+
+def enough(addresses: Sequence[str]) -> str:
+    """Of a cluster, for --bootstrap."""
+    return ",".join(addresses[:ENOUGH])
 
 
 def command_name() -> str:

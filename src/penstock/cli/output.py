@@ -70,7 +70,7 @@ def _print_plain(titles: list[str], cells: list[list[str]], to_the_right: set[in
 
 
 def _cell(value: object) -> str:
-    if value is None:
+    if value is None or value in ([], ()):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"

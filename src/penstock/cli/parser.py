@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -11,6 +10,8 @@ from typing import Any, NoReturn
 from penstock.cli.problem import did_you_mean, usage
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_CLUSTER = "penstock-cluster"  # the folder that 'penstock cluster start' makes
+BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
 Run = Callable[[argparse.Namespace], int]
 
 
@@ -55,8 +56,8 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bootstrap",
         metavar="HOST:PORT",
-        default=os.environ.get("PENSTOCK_BOOTSTRAP", DEFAULT_BOOTSTRAP),
-        help=f"a broker to ask, or several with commas (default {DEFAULT_BOOTSTRAP}, or $PENSTOCK_BOOTSTRAP)",
+        help=f"a broker to ask, or several with commas (default: ${BOOTSTRAP_VARIABLE}, the cluster in "
+        f"./{DEFAULT_CLUSTER}, or {DEFAULT_BOOTSTRAP})",
     )
 
 

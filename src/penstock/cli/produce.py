@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from penstock.cli.parser import Parser, add_bootstrap, key_value, not_negative
+from penstock.cli.parser import Parser, add_bootstrap, key_value, not_negative, positive
 from penstock.cli.problem import Problem, usage
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
+    from confluent_kafka import KafkaError, Message
 
+    from penstock.cli.connection import Connection
     from penstock.cli.records import Outgoing
 
 EXAMPLES = """\
@@ -22,7 +23,9 @@ examples:
   penstock produce orders -k customer-7 -H source=shop < order.json
   penstock consume orders --json --no-follow | penstock produce copy --json
 """
-FLUSH_TIMEOUT_S = 60.0
+DELIVERY_TIMEOUT_S = 60
+INT32_MAX = 2**31 - 1
+REPORT_S = 5.0  # how long librdkafka may take to say that the time is over
 
 
 def configure(parser: Parser) -> None:
@@ -36,6 +39,10 @@ def configure(parser: Parser) -> None:
     )
     parser.add_argument("-p", "--partition", metavar="N", type=not_negative, help="choose the partition yourself")
     parser.add_argument("--acks", choices=["0", "1", "all"], default="all", help="who must have it (default all)")
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=positive, default=DELIVERY_TIMEOUT_S,
+        help=f"how long to try to deliver a message (default {DELIVERY_TIMEOUT_S})",
+    )  # fmt: skip
     parser.add_argument("--compression", choices=["none", "gzip", "snappy", "lz4", "zstd"], default="none")
     parser.add_argument(
         "--json",
@@ -47,45 +54,63 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from confluent_kafka import Producer
-
-    from penstock.cli.connection import Connection, client_settings
+    from penstock.cli.connection import connect
 
     if args.key is not None and args.key_separator is not None:
         raise usage("--key and --key-separator both say where the key comes from.", "Choose one of them.")
     if args.key_separator == "":
         raise usage("--key-separator is empty.", r"For a tab: --key-separator '\t'")
-    connection = Connection(args.bootstrap)
+    connection = connect(args)
     connection.partitions(args.topic, None if args.partition is None else [args.partition])
-    settings = client_settings(args.bootstrap, acks=args.acks, **{"compression.type": args.compression})
-    if args.acks == "all":
-        settings["enable.idempotence"] = True
-    sender = _Sender(args.topic, Producer(settings), interactive=sys.stdin.isatty() and not args.file)
+    sender = _Sender(connection, args)
     try:
         for outgoing in _messages(args):
-            sender.send(outgoing)
+            if not sender.send(outgoing):
+                break
     finally:
         sender.finish()
     return sender.report(args.json)
 
 
 class _Sender:
-    """Sends, counts what came back, and remembers the first failure."""
+    """Sends, counts what came back, says what it waits for, and remembers the first failure."""
 
-    def __init__(self, topic: str, producer: Producer, interactive: bool) -> None:
-        self.topic = topic
-        self.producer = producer
-        self.interactive = interactive
+    def __init__(self, connection: Connection, args: argparse.Namespace) -> None:
+        from confluent_kafka import Producer
+
+        from penstock.cli.connection import client_settings
+        from penstock.cli.waiting import STATISTICS_MS, Waiting
+
+        self.topic: str = args.topic
+        self.interactive = sys.stdin.isatty() and not args.file
         self.produced = 0
         self.failed = 0
+        self.expired = False  # whether the time of a message was over
+        self.given_up = False  # whether there was more to send behind it
         self.first_error: str | None = None
+        self.waiting = Waiting(self.topic, self._tell)
+        self.timeout_s: int = args.timeout
+        self.see = f"'penstock cluster status{connection.bootstrap.options}' tells more."
+        settings = {
+            "acks": args.acks,
+            "compression.type": args.compression,
+            "enable.idempotence": args.acks == "all",
+            "message.timeout.ms": min(args.timeout * 1000, INT32_MAX),
+            "statistics.interval.ms": STATISTICS_MS,
+            "stats_cb": self.waiting.on_statistics,
+        }
+        self.producer = Producer(client_settings(connection.bootstrap, **settings))
 
-    def send(self, outgoing: Outgoing) -> None:
-        while not self._offer(outgoing):
+    def send(self, outgoing: Outgoing) -> bool:
+        """False if there is no use in sending: it would have to wait as long as the one whose time was over."""
+        while not self.expired and not self._offer(outgoing):
             self.producer.poll(0.1)
+        self.given_up = self.expired
         self.producer.poll(0)
         if self.interactive:
-            self.producer.flush(FLUSH_TIMEOUT_S)
+            self.producer.flush(self.timeout_s + REPORT_S)
+            return not self.expired
+        return not self.given_up
 
     def _offer(self, outgoing: Outgoing) -> bool:
         """False while librdkafka's queue is full."""
@@ -104,16 +129,25 @@ class _Sender:
         return True
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        partition = message.partition() or 0
+        self.waiting.answered(partition)
         if error is None:
             self.produced += 1
             if self.interactive:
-                print(f"Produced to partition {message.partition()} at offset {message.offset()}.")
-        else:
-            self.failed += 1
-            self.first_error = self.first_error or f"{error.str()} ({error.name()})"
+                print(f"Produced to partition {partition} at offset {message.offset()}.")
+            return
+        self.failed += 1
+        reason = f": {error.str()} ({error.name()})"
+        if error.code() == error._MSG_TIMED_OUT:
+            self.expired = True
+            reason = f" within {self.timeout_s} s: {self.waiting.why(partition) or 'nobody answered'}"
+        self.first_error = self.first_error or reason
+
+    def _tell(self, reason: str) -> None:
+        print(f"penstock: waiting for up to {self.timeout_s} s: {reason}.\n  {self.see}", file=sys.stderr, flush=True)
 
     def finish(self) -> None:
-        unanswered = self.producer.flush(FLUSH_TIMEOUT_S)  # which counts failures itself, as they come in
+        unanswered = self.producer.flush(self.timeout_s + REPORT_S)  # which counts failures itself, as they come in
         self.failed += unanswered
 
     def report(self, as_json: bool) -> int:
@@ -124,8 +158,11 @@ class _Sender:
         elif not self.interactive:
             print(f"Produced {plural(self.produced, 'message')} to {self.topic}.", file=sys.stderr)
         if self.failed:
-            reason = self.first_error or f"no answer within {FLUSH_TIMEOUT_S:.0f} s"
-            raise Problem(f"{plural(self.failed, 'message')} could not be produced: {reason}.")
+            reason = self.first_error or f" within {self.timeout_s} s: nobody answered"
+            hint = self.see if self.expired else None
+            if self.given_up:
+                hint = f"The rest of the input was not sent.\n{hint}"
+            raise Problem(f"{plural(self.failed, 'message')} could not be produced{reason}.", hint)
         return 0
 
 

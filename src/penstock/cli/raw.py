@@ -23,12 +23,12 @@ M = TypeVar("M", bound=Message)
 Address = tuple[str, int]
 
 
-def ask(address: Address, request: Message, version: int, response: type[M]) -> M:
+def ask(address: Address, request: Message, version: int, response: type[M], timeout_s: float = REQUEST_TIMEOUT_S) -> M:
     """Raises a Problem if the broker does not answer, or not what was asked."""
     assert RESPONSE_OF[type(request)] is response
     try:
         with socket.create_connection(address, timeout=REACH_TIMEOUT_S) as connection:
-            connection.settimeout(REQUEST_TIMEOUT_S)
+            connection.settimeout(timeout_s)
             connection.sendall(request_frame(request, version, 1, "penstock-cli"))
             (size,) = struct.unpack(">i", _receive(connection, 4))
             if not 0 < size <= ANSWER_MAX_BYTES:
@@ -62,7 +62,9 @@ def coordinator_of(address: Address, transactional_id: str) -> Address:
 def check(code: int, doing: str, message: str | None = None) -> None:
     if code:
         error = ErrorCode(code)
-        raise Problem(f"{doing}: {message or error.name.replace('_', ' ').lower()} ({error.name}).")
+        slow = error is ErrorCode.REQUEST_TIMED_OUT
+        hint = "'penstock cluster status' tells whether brokers and ZooKeeper answer." if slow else None
+        raise Problem(f"{doing}: {message or error.name.replace('_', ' ').lower()} ({error.name}).", hint)
 
 
 def address_of(broker: Any) -> Address:

@@ -6,11 +6,12 @@ import argparse
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import __version__
-from penstock.cli.naming import command_name, reachable
+from penstock.cli.naming import command_name, enough, reachable
 from penstock.cli.parser import Parser, key_value, not_negative
 from penstock.cli.problem import usage
 
@@ -70,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
     logs.set_up(settings.get("log.format"), settings.get("log.level"))
     from penstock.broker import app
 
-    def greet() -> None:
+    def greet(addresses: list[str]) -> None:
         if not args.quiet and settings.get("log.format") == "text":
-            print(greeting(settings), file=sys.stderr, flush=True)
+            print(greeting(settings, addresses), file=sys.stderr, flush=True)
 
     return app.run(settings, greet)
 
@@ -117,9 +118,10 @@ def prepare_memory() -> None:
         pass
 
 
-def greeting(settings: BrokerSettings) -> str:
+def greeting(settings: BrokerSettings, brokers: Sequence[str] = ()) -> str:
+    """`brokers` are those of its cluster, as far as they are there."""
     listen: str = settings.get("listen")
-    address = settings.get("advertised") or reachable(listen)
+    address = enough(brokers) or settings.get("advertised") or reachable(listen)
     flush: str = settings.topic_default("flush")
     command, option = command_name(), _bootstrap_option(address)
     zookeeper = settings.get("zookeeper.connect")
@@ -141,6 +143,12 @@ def greeting(settings: BrokerSettings) -> str:
 
 
 def _bootstrap_option(address: str) -> str:
-    from penstock.cli.parser import DEFAULT_BOOTSTRAP
+    """None where commands that are run here ask there anyway."""
+    from penstock.cli.bootstrap import find
+    from penstock.cli.problem import Problem
 
-    return "" if address == DEFAULT_BOOTSTRAP else f" --bootstrap {address}"
+    try:
+        asked = find(None).addresses
+    except Problem:
+        asked = ""
+    return "" if address == asked else f" --bootstrap {address}"

@@ -36,6 +36,7 @@ from penstock.cluster.topic_plans import (
     NewTopic,
     check_request_size,
     checked_topic_config,
+    fitting,
     plan_partitions,
     plan_topic,
 )
@@ -140,7 +141,7 @@ class Administration:
     ) -> TopicState:
         def plan(topic: TopicState) -> TopicState:
             config = apply_changes(topic.config, changes, TOPIC_SETTINGS, replace=replace)
-            return with_changes(topic, config=checked_topic_config(config, self._settings))
+            return fitting(with_changes(topic, config=checked_topic_config(config, self._settings)), topic)
 
         return await self._exclusively(lambda: self._change_topic(name, plan, validate_only))
 
@@ -382,8 +383,20 @@ class Administration:
                 outcomes.append(None)
             except ApiError as error:
                 outcomes.append(error)
-        await self._write_partitions(changed)
-        return outcomes
+        too_large = self._too_large(changed)
+        await self._write_partitions({name: states for name, states in changed.items() if name not in too_large})
+        return [outcome or too_large.get(name) for ((name, _), _), outcome in zip(asked, outcomes, strict=True)]
+
+    def _too_large(self, changed: Mapping[str, Sequence[PartitionState]]) -> dict[str, ApiError]:
+        """Topics that would not fit into their nodes. Of such a one, nothing is changed."""
+        errors: dict[str, ApiError] = {}
+        for name, states in changed.items():
+            topic = self._image.topics[name]
+            try:
+                fitting(with_changes(topic, partitions=tuple(states)), topic)
+            except ApiError as error:
+                errors[name] = error
+        return errors
 
     async def _look_who_lives(self, names: Collection[str]) -> None:
         topics = (topic for name in names if (topic := self._image.topics.get(name)))

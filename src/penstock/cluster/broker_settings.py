@@ -24,6 +24,8 @@ from penstock.cluster.topic_settings import DAY_MS, MEBIBYTE, MINUTE_MS, SYNONYM
 BOOLEAN, STRING, INT, SHORT = SettingType.BOOLEAN, SettingType.STRING, SettingType.INT, SettingType.SHORT
 LONG, LIST = SettingType.LONG, SettingType.LIST
 
+REQUEST_BYTES_MAX = 128 * MEBIBYTE  # what one request brings must fit into an answer to followers
+
 BROKER_SETTINGS: dict[str, Setting] = {}
 
 
@@ -54,7 +56,8 @@ _broker("log.format", STRING, "text", one_of("text", "json"), "How the broker's 
 _broker("max.connections", INT, INT_MAX, at_least(0), "How many connections the broker holds at once.", dynamic=True)
 _broker("connections.max.idle.ms", LONG, 10 * MINUTE_MS, None,
         "A connection that has said nothing for this long is closed.")
-_broker("socket.request.max.bytes", INT, 32 * MEBIBYTE, at_least(1), "The largest request that is read.")
+_broker("socket.request.max.bytes", INT, 32 * MEBIBYTE, between(1, REQUEST_BYTES_MAX),
+        "The largest request that is read.")
 _broker("queued.max.bytes", LONG, 64 * MEBIBYTE, at_least(1),
         "How many bytes of requests the whole broker holds at once; beyond it, connections wait to be read.")
 _broker("fetch.max.bytes", INT, 55 * MEBIBYTE, at_least(1024), "The most bytes one fetch is answered with.")

@@ -7,6 +7,7 @@ returns has made its write durable.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -143,6 +144,26 @@ class Coordination(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class SingleWrites(ABC):
+    """Writes of one operation, for whoever has `multi`."""
+
+    @abstractmethod
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]: ...
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+        (made,) = await self.multi((Create(path, data, ephemeral, sequence),))
+        assert isinstance(made, str)
+        return made
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        (now,) = await self.multi((Set(path, data, version),))
+        assert isinstance(now, int)
+        return now
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi((Delete(path, version),))
 
 
 def parent_of(path: str) -> str:

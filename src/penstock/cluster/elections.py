@@ -126,17 +126,6 @@ def vacate(state: PartitionState, node_id: int) -> PartitionState:
     return _led_by(state, NO_LEADER) if state.leader == node_id else state
 
 
-def resign(state: PartitionState, node_id: int) -> PartitionState:
-    """Without this leader, if another is in sync to take over.
-
-    Its data is sound. It stays eligible until another leads: that one may have died a moment ago.
-    """
-    isr = tuple(member for member in state.isr if member != node_id)
-    if state.leader != node_id or not isr:
-        return state
-    return _led_by(replace(state, isr=isr, eligible=(*state.eligible, node_id)), NO_LEADER)
-
-
 # The rules
 
 

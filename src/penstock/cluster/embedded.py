@@ -21,7 +21,6 @@ from penstock.cluster.coordination import (
     Check,
     Create,
     DataTooLarge,
-    Delete,
     Disconnected,
     NoChildrenForEphemerals,
     NodeExists,
@@ -31,6 +30,7 @@ from penstock.cluster.coordination import (
     Result,
     Session,
     Set,
+    SingleWrites,
     Told,
     Versioned,
     check_path,
@@ -58,7 +58,7 @@ T = TypeVar("T")
 Changed = tuple[str, Versioned | None]  # a node's path and what it holds now
 
 
-class EmbeddedStore:
+class EmbeddedStore(SingleWrites):
     """Implements `Coordination`. Made with `await EmbeddedStore.open(folder)`."""
 
     def __init__(self, folder: Path) -> None:
@@ -89,19 +89,6 @@ class EmbeddedStore:
     async def get(self, path: str) -> Versioned:
         check_path(path)
         return await self._run(lambda: Versioned._make(self._row(path, "data, version")))
-
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        (made,) = await self.multi((Create(path, data, ephemeral, sequence),))
-        assert isinstance(made, str)
-        return made
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        (now,) = await self.multi((Set(path, data, version),))
-        assert isinstance(now, int)
-        return now
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi((Delete(path, version),))
 
     async def children(self, path: str) -> list[str]:
         return sorted(await self.children_with_data(path))

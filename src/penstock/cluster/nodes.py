@@ -219,8 +219,7 @@ class TopicNode:
 def size_at_most(topic: TopicState) -> int:
     """Whatever becomes of its partitions: everyone eligible, everyone replaced, epochs of ten digits."""
     lists = 5 * sum(len(str(replica)) + 1 for state in topic.partitions for replica in state.replicas)
-    config = sum(len(name) + len(value) + 16 for name, value in topic.config.items())
-    return 200 + lists + 60 * len(topic.partitions) + 2 * config
+    return 200 + lists + 60 * len(topic.partitions) + len(_to_json(config=dict(topic.config)))
 
 
 def _partition_to_json(state: PartitionState) -> list[Any]:

@@ -54,7 +54,7 @@ def plan_topic(
     config = _checked_config(new.config, settings)
     replicas = _assigned(new, image) if new.assignments else _placed(new, image, settings, start)
     partitions = tuple(_new_partition(index, each, image) for index, each in enumerate(replicas))
-    return _fitting(TopicState(new.name, topic_id, partitions, config, new.name in INTERNAL_TOPICS))
+    return fitting(TopicState(new.name, topic_id, partitions, config, new.name in INTERNAL_TOPICS))
 
 
 def plan_partitions(
@@ -86,13 +86,14 @@ def plan_partitions(
             check_assignment(each, replication_factor, image)
         replicas = [tuple(each) for each in assignments]
     added = tuple(_new_partition(existing + index, each, image) for index, each in enumerate(replicas))
-    return _fitting(replace(topic, partitions=topic.partitions + added))
+    return fitting(replace(topic, partitions=topic.partitions + added), topic)
 
 
-def _fitting(topic: TopicState) -> TopicState:
-    """A topic is one node, and must still be one when all of its replicas have been replaced."""
-    if size_at_most(topic) > DATA_BYTES_MAX:
-        problem = f"{len(topic.partitions)} partitions of so many replicas are too many for one topic"
+def fitting(topic: TopicState, before: TopicState | None = None) -> TopicState:
+    """A topic is one node, and must still be one whoever leads and follows. One that is too large may always shrink."""
+    size = size_at_most(topic)
+    if size > DATA_BYTES_MAX and (before is None or size > size_at_most(before)):
+        problem = f"{len(topic.partitions)} partitions, their replicas and the settings are too much for one topic"
         raise ApiError(ErrorCode.POLICY_VIOLATION, problem)
     return topic
 

@@ -18,16 +18,13 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from penstock.cluster import zookeeper_multi
 from penstock.cluster.coordination import (
-    ANY_VERSION,
-    Create,
-    Delete,
     Disconnected,
     NodeExists,
     NoNode,
     Operation,
     Result,
     Session,
-    Set,
+    SingleWrites,
     Told,
     Versioned,
     check_path,
@@ -44,7 +41,7 @@ CLOSE_S_MAX = 2.0
 TICK_S = 0.25
 
 
-class ZooKeeperStore:
+class ZooKeeperStore(SingleWrites):
     """Implements `Coordination`. Made with `await ZooKeeperStore.open("h1:2181,h2:2181/path")`."""
 
     def __init__(self, connect: str, session_timeout_ms: int) -> None:
@@ -154,19 +151,6 @@ class ZooKeeperStore:
             raise
 
     # ---- writing
-
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        (made,) = await self.multi((Create(path, data, ephemeral, sequence),))
-        assert isinstance(made, str)
-        return made
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        (now,) = await self.multi((Set(path, data, version),))
-        assert isinstance(now, int)
-        return now
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi((Delete(path, version),))
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         zookeeper_multi.check(self._root, operations)

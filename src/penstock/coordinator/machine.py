@@ -15,6 +15,11 @@ engine gave with the command. If the append fails, the engine throws the machine
 an error and loads a new machine from the log, so `decide` may change what is not durable (who waits for whom) at once,
 while what is durable changes in `apply` alone. When the broker leads the partition no more, the machine goes as well.
 
+Replies without records are sent when all that was appended before is committed. That shows what was so, and not that
+it is so still: another broker may lead the partition by now, and its machine know better, before this one has heard of
+it. Where a wrong answer would do harm, an outcome has a `proof`: a record that means nothing. It is appended if there
+are no others, and once it is committed, nobody else can have led before the question was asked.
+
 Records of an outcome that has a `producer` are part of that producer's transaction. They go through
 `apply_in_transaction` instead, and count when `end_transaction` says that it was committed.
 """
@@ -49,6 +54,7 @@ class Outcome:
     producer: ProducerStamp | None = None
     effects: list[Any] = field(default_factory=list)
     again: list[Any] = field(default_factory=list)
+    proof: LogRecord | None = None
 
 
 class Machine(Protocol):

@@ -125,7 +125,7 @@ class Shard:
         ticket = Ticket(self._tickets)
         command = make(ticket)
         if lacks_replicas(self.partition) and self.machine.appends(command):
-            reply(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.partition.name} has too few in-sync replicas"))
+            reply(self._too_few_replicas())
             return
         self._waiting[ticket] = reply
         try:
@@ -177,9 +177,13 @@ class Shard:
             try:
                 partition.check_producer(*outcome.producer)
             except ApiError as error:  # a zombie's: nothing is wrong with the machine
-                for ticket, _ in outcome.replies:
-                    self._waiting.pop(ticket)(error)
+                self._refuse(outcome, error)
                 return
+        if outcome.proof is not None and not outcome.records and partition.in_sync is not None:
+            if lacks_replicas(partition):
+                self._refuse(outcome, self._too_few_replicas())
+                return
+            outcome.records.append(outcome.proof)
         if outcome.records:
             try:
                 self._append(outcome.records, outcome.producer)
@@ -193,6 +197,13 @@ class Shard:
             if not self._closed:
                 self._carry_out(self.machine.decide(command, self._runtime.now_ms()))
         self._reschedule()
+
+    def _refuse(self, outcome: Outcome, error: ApiError) -> None:
+        for ticket, _ in outcome.replies:
+            self._waiting.pop(ticket)(error)
+
+    def _too_few_replicas(self) -> ApiError:
+        return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.partition.name} has too few in-sync replicas")
 
     def _append(self, records: list[LogRecord], producer: ProducerStamp | None) -> None:
         if lacks_replicas(self.partition):

@@ -122,7 +122,7 @@ class InSyncReplicas:
 
     def lowest_start(self, start: int, lives: Callable[[int], bool]) -> int:
         """Where the first of the logs begins, of replicas that live."""
-        starts = [position.start for replica, position in self._positions.items() if lives(replica)]
+        starts = [max(position.start, 0) for replica, position in self._positions.items() if lives(replica)]
         return min((start, *starts))
 
     def forget(self, replica: int) -> None:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from penstock.replication.replicas import Replicas
     from penstock.replication.upkeep import Upkeep
     from penstock.server.fetch_sessions import FetchSessions
+    from penstock.server.remote_transactions import RemoteTransactions
     from penstock.server.replica_fetch import ReplicaSession
     from penstock.storage.worker import Worker
     from penstock.transactions.markers import Markers
-    from penstock.transport.peers import Peers
 
 R = TypeVar("R", bound=Message)
 
@@ -52,7 +52,7 @@ class Context:
     fetch_sessions: FetchSessions
     now_ms: Callable[[], int]
     replicas: Replicas
-    peers: Peers
+    remote_transactions: RemoteTransactions
     replica_sessions: dict[int, ReplicaSession] = field(default_factory=dict)  # by the follower's number
 
 

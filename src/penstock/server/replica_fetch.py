@@ -323,7 +323,8 @@ class ReplicaSession:
     def close(self) -> None:
         """Another session takes its place, or the follower is gone."""
         self._closed = True
-        self.cancelled()
+        if self._waiting is not None:
+            self._resolve(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         if self._timer is not None:
             self._timer.cancel()
         if self._held_timer is not None:
@@ -355,6 +356,8 @@ class ReplicaSession:
         places = list(self.places.values()) if idle else list(self.ready)
         self.ready = {}
         for place in places:
+            if idle:
+                self._note_outsider(place)
             if not place.armed or (idle and place.is_told):
                 continue
             key = place.key

@@ -14,7 +14,7 @@ from penstock.replication.partition import Partition
 from penstock.server.context import Context
 from penstock.server.group_calls import coordinator_of, place
 from penstock.server.producer_ids import producer_ids
-from penstock.server.remote_transactions import Question, remote_transactions
+from penstock.server.remote_transactions import Question
 from penstock.transactions.commands import NEEDS_ID, AddPartitions
 from penstock.transactions.transaction import TopicPartition
 
@@ -134,7 +134,7 @@ async def _coordinator_says(context: Context, question: Question) -> dict[TopicP
     if coordinator != context.node_id:
         if coordinator not in context.image.brokers:
             return question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return await remote_transactions(context.peers).ask(coordinator, question)
+        return await context.remote_transactions.ask(coordinator, question)
     version = CLASSIC if verify_only else BUMPING
     codes: dict[TopicPartition, ErrorCode] = await ask(
         context,

@@ -20,12 +20,14 @@ def add_partitions(turn: Turn, command: AddPartitions) -> None:
     error = _error(transaction, command)
     if error or transaction is None:
         turn.reply(command.ticket, dict.fromkeys(command.partitions, error))
+        turn.prove()
     elif transaction.state.is_prepared:
         _wait(turn, command)
     elif command.verify_only:
-        turn.reply(command.ticket, _verified(transaction, command))
+        _verify(turn, command, transaction)
     elif transaction.state is State.ONGOING and command.partitions <= transaction.partitions:
         turn.reply(command.ticket, dict.fromkeys(command.partitions, ErrorCode.NONE))
+        turn.prove()
     else:
         _add(turn, command, transaction)
 
@@ -43,12 +45,15 @@ def _error(transaction: Transaction | None, command: AddPartitions) -> ErrorCode
     return ErrorCode.NONE if transaction.producer_epoch == command.producer_epoch else ErrorCode.PRODUCER_FENCED
 
 
-def _verified(transaction: Transaction, command: AddPartitions) -> dict[tuple[str, int], ErrorCode]:
+def _verify(turn: Turn, command: AddPartitions, transaction: Transaction) -> None:
     known = transaction.partitions if transaction.state is State.ONGOING else frozenset()
-    return {
+    codes = {
         partition: ErrorCode.NONE if partition in known else ErrorCode.TRANSACTION_ABORTABLE
         for partition in command.partitions
     }
+    turn.reply(command.ticket, codes)
+    if any(codes.values()):
+        turn.prove()
 
 
 def _add(turn: Turn, command: AddPartitions, transaction: Transaction) -> None:

@@ -40,7 +40,7 @@ def _end_classic(turn: Turn, command: End, transaction: Transaction) -> None:
     elif state.is_prepared:
         turn.wait(command.transactional_id, command)
     else:
-        turn.reply(command.ticket, (transaction.producer_id, transaction.producer_epoch))
+        _tell_again(turn, command, transaction)
 
 
 def _end_bumping(turn: Turn, command: End, transaction: Transaction) -> None:
@@ -59,11 +59,16 @@ def _end_bumping(turn: Turn, command: End, transaction: Transaction) -> None:
     elif state.is_prepared:
         turn.wait(command.transactional_id, command)
     elif is_repeated:
-        turn.reply(command.ticket, (transaction.producer_id, transaction.producer_epoch))
+        _tell_again(turn, command, transaction)
     elif command.commit:
         turn.refuse(command.ticket, ErrorCode.INVALID_TXN_STATE)
     else:
         _decide(turn, command, transaction)  # nothing was begun, but batches may be on their way
+
+
+def _tell_again(turn: Turn, command: End, transaction: Transaction) -> None:
+    turn.reply(command.ticket, (transaction.producer_id, transaction.producer_epoch))
+    turn.prove()
 
 
 def _was_bumped(transaction: Transaction, command: End) -> bool:

@@ -1,13 +1,10 @@
 """Markers for partitions that other brokers lead: WriteTxnMarkers, one request at a time to each of them.
 
-What comes while a request is under way goes into the next, so a broker with many transactions is asked once for all of
-them. Nothing is tried twice here: whoever wants a marker written looks for the leader anew.
+Nothing is tried twice here: whoever wants a marker written looks for the leader anew.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -22,6 +19,7 @@ from penstock.protocol.messages.write_txn_markers import (
 )
 from penstock.storage.aborted import Marker
 from penstock.transactions.transaction import BUMPING_VERSION, TopicPartition
+from penstock.transport.outboxes import Outboxes
 from penstock.transport.peers import Peers
 
 VERSION = 2
@@ -39,78 +37,39 @@ class MarkerFor(NamedTuple):
     done: Done
 
     @property
-    def decision(self) -> tuple[ProducerStamp, Marker, bool]:
+    def size(self) -> int:
+        return 1
+
+    @property
+    def subject(self) -> int:
+        return self.producer.producer_id
+
+    @property
+    def matter(self) -> tuple[ProducerStamp, Marker, bool]:
         return self.producer, self.marker, self.bumped
 
 
-class MarkerRequests:
+class MarkerRequests(Outboxes[MarkerFor, WriteTxnMarkersResponse]):
+    """What is put in is told when its marker is committed there, or what went wrong."""
+
     def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-        self._brokers: dict[int, _Outbox] = {}
+        super().__init__(peers, VERSION, WriteTxnMarkersResponse, PARTITIONS_PER_REQUEST)
 
-    def send(self, node_id: int, wanted: MarkerFor) -> None:
-        """Calls back when the marker is committed there, or with what went wrong."""
-        outbox = self._brokers.get(node_id)
-        if outbox is None:
-            outbox = self._brokers[node_id] = _Outbox(self._peers, node_id)
-        outbox.add(wanted)
+    def request(self, batch: list[MarkerFor]) -> WriteTxnMarkersRequest:
+        return _request(batch)
 
-
-class _Outbox:
-    def __init__(self, peers: Peers, node_id: int) -> None:
-        self._peers = peers
-        self._node_id = node_id
-        self._queue: deque[MarkerFor] = deque()
-        self._busy = False
-
-    def add(self, wanted: MarkerFor) -> None:
-        self._queue.append(wanted)
-        if not self._busy:
-            self._busy = True
-            asyncio.get_running_loop().call_soon(self._send)  # with what else this turn brings
-
-    def _send(self) -> None:
-        batch = self._take()
-        if not batch:
-            self._busy = False
-            return
-        self._peers.tell(
-            self._node_id, _request(batch), VERSION, WriteTxnMarkersResponse,
-            lambda response: self._answered(batch, response),
-        )  # fmt: skip
-
-    def _take(self) -> list[MarkerFor]:
-        """An answer names the producer alone: of each one decision at a time."""
-        batch: list[MarkerFor] = []
-        decisions: dict[int, tuple[ProducerStamp, Marker, bool]] = {}
-        later: list[MarkerFor] = []
-        while self._queue and len(batch) < PARTITIONS_PER_REQUEST:
-            wanted = self._queue.popleft()
-            if wanted.is_void():
-                continue
-            if decisions.setdefault(wanted.producer.producer_id, wanted.decision) == wanted.decision:
-                batch.append(wanted)
-            else:
-                later.append(wanted)
-        self._queue.extendleft(reversed(later))
-        return batch
-
-    def _answered(self, batch: list[MarkerFor], response: WriteTxnMarkersResponse | None) -> None:
-        if response is None:  # what else was for this broker may have to go elsewhere by now
-            batch = [*batch, *self._queue]
-            self._queue.clear()
+    def answered(self, node_id: int, batch: list[MarkerFor], response: WriteTxnMarkersResponse | None) -> None:
         codes = _codes(response) if response is not None else {}
         for wanted in batch:
             code = codes.get((wanted.producer.producer_id, wanted.where), ErrorCode.NETWORK_EXCEPTION)
-            wanted.done(ApiError(code, f"of broker {self._node_id}") if code else None)
-        self._send()
+            wanted.done(ApiError(code, f"of broker {node_id}") if code else None)
 
 
 def _request(batch: list[MarkerFor]) -> WriteTxnMarkersRequest:
     decisions: dict[tuple[ProducerStamp, Marker, bool], dict[str, list[int]]] = {}
     for wanted in batch:
         topic, index = wanted.where
-        decisions.setdefault(wanted.decision, {}).setdefault(topic, []).append(index)
+        decisions.setdefault(wanted.matter, {}).setdefault(topic, []).append(index)
     return WriteTxnMarkersRequest(
         markers=[
             WritableTxnMarker(
@@ -128,14 +87,15 @@ def _request(batch: list[MarkerFor]) -> WriteTxnMarkersRequest:
 
 def _codes(response: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition], ErrorCode]:
     return {
-        (marker.producer_id, (topic.name, partition.partition_index)): _code(partition.error_code)
+        (marker.producer_id, (topic.name, partition.partition_index)): code_of(partition.error_code)
         for marker in response.markers
         for topic in marker.topics
         for partition in topic.partitions
     }
 
 
-def _code(number: int) -> ErrorCode:
+def code_of(number: int) -> ErrorCode:
+    """As another broker sent it, which may be a newer one."""
     try:
         return ErrorCode(number)
     except ValueError:

@@ -141,7 +141,7 @@ class _Decision:
             writer.markers.write(where, self._producer, self._marker, done, bumped=bumped)
         elif state.leader in writer.image.brokers:
             wanted = MarkerFor(where, self._producer, self._marker, bumped, self._is_void, done)
-            writer.requests.send(state.leader, wanted)
+            writer.requests.put(state.leader, wanted)
         else:
             self._done(where, ApiError(ErrorCode.LEADER_NOT_AVAILABLE))
 

@@ -33,6 +33,11 @@ def transaction_record(transaction: Transaction) -> LogRecord:
     return LogRecord(_key(transaction.transactional_id), encode_versioned(value, VALUE_VERSION))
 
 
+def nothing() -> LogRecord:
+    """Means nothing, to Kafka's tools neither: no producer has an empty id."""
+    return tombstone("")
+
+
 def tombstone(transactional_id: str) -> LogRecord:
     return LogRecord(_key(transactional_id), None)
 

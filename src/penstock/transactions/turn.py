@@ -13,11 +13,14 @@ from penstock.coordinator.machine import Outcome, Ticket
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.transactions.commands import Command, WriteMarkers
 from penstock.transactions.config import TransactionConfig
-from penstock.transactions.records import transaction_record
+from penstock.transactions.records import nothing, transaction_record
 from penstock.transactions.states import State
 from penstock.transactions.transaction import BUMPING_VERSION, EPOCH_MAX, NO_EPOCH, Transaction
 
 RECORD_OVERHEAD_BYTES = 32
+
+# What clients do not try again on: whoever is told so wrongly, by a coordinator that was replaced, is ended by it.
+_FINAL = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 Waiting = dict[str, list[tuple[int, Command]]]  # until when, by transactional id
 
@@ -60,6 +63,13 @@ class Turn:
 
     def refuse(self, ticket: Ticket, code: ErrorCode, message: str | None = None) -> None:
         self.reply(ticket, ApiError(code, message))
+        if code in _FINAL:
+            self.prove()
+
+    def prove(self) -> None:
+        """What is said rests on what is known here alone, and must not be said by a coordinator that was replaced: it
+        would take one transaction for another of the same epoch, and call committed what nobody has committed."""
+        self.outcome.proof = nothing()
 
     def store(self, transaction: Transaction) -> bool:
         """False if it no longer fits in this append."""

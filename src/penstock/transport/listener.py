@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
 
+from penstock.transport import tcp
 from penstock.transport.connection import Connection, Dispatch
+from penstock.transport.connection_limit import ConnectionLimit, log_refusal
 from penstock.transport.memory import MemoryBudget
 from penstock.transport.relief import Relief
 from penstock.transport.turn import Turn
@@ -30,16 +31,19 @@ class Listener:
         memory: MemoryBudget,
         dispatch: Dispatch,
         frame_max: int,
-        connections_max: Callable[[], int],
+        limit: ConnectionLimit,
         idle_ms_max: int,
+        for_brokers: bool = False,
     ) -> None:
+        """`for_brokers`: other brokers connect here, and have the reserve of the limit."""
         self._loop = loop
         self.name = name
         self._turn = turn
         self._memory = memory
         self._dispatch = dispatch
         self._frame_max = frame_max
-        self._connections_max = connections_max
+        self._limit = limit
+        self._for_brokers = for_brokers
         self._closes_idle = idle_ms_max >= 0  # as in Kafka, -1 means never
         self._sweep_s = max(idle_ms_max / 1000 / SWEEPS_PER_IDLE_TIME, 0.05) if self._closes_idle else SWEEP_S
         self.connections: dict[Connection, int] = {}  # with the number of sweeps that found it idle
@@ -78,17 +82,22 @@ class Listener:
                 log.warning("a connection could not be accepted: %s", error)
                 self._rest()
                 return
-            if len(self.connections) >= self._connections_max():
-                log.warning("refused a connection: max.connections is reached", extra={"from": address[0]})
+            reserved = self._limit.is_reached
+            if reserved and not (self._for_brokers and self._limit.make_room()):
+                log_refusal(address[0])
                 sock.close()
                 continue
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            tcp.set_options(sock, address[0])
             connection = Connection(
                 self._loop, sock, host=address[0], listener=self.name, turn=self._turn, memory=self._memory,
                 dispatch=self._dispatch, frame_max=self._frame_max, on_close=self._closed,
             )  # fmt: skip
             self.connections[connection] = 0
+            if reserved:
+                self._limit.take_reserved(connection, self._loop)
+            else:
+                self._limit.take(connection)
 
     def _rest(self) -> None:
         """A connection that can't be accepted stays in line, and would wake the loop again at once."""
@@ -102,6 +111,7 @@ class Listener:
 
     def _closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        self._limit.give_back(connection)
 
     def _sweep(self) -> None:
         for connection, sweeps in list(self.connections.items()):

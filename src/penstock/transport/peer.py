@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from penstock.protocol.framing import read_response, request_frame
 from penstock.protocol.schema import Message
 from penstock.protocol.wire import DecodeError
+from penstock.transport import tcp
 from penstock.transport.connection import Connection
 from penstock.transport.memory import MemoryBudget
 from penstock.transport.turn import Turn
@@ -26,7 +27,8 @@ from penstock.transport.turn import Turn
 log = logging.getLogger("penstock.transport")
 
 CONNECT_S_MAX = 3.0
-FRAME_MAX = 128 * 1024 * 1024
+PAUSE_S_MAX = 2.0  # within an answer that takes longer than it should
+FRAME_MAX = 160 * 1024 * 1024  # the largest batch that any broker takes, and what else is in the answer to a fetch
 MEMORY = 64 * 1024 * 1024
 WAITING_MAX = 10_000
 ABORT = struct.pack("ii", 1, 0)
@@ -121,6 +123,9 @@ class TcpPeer:
         frame = what.frame(self._correlation_id, self._client_id)
         waiting = _Waiting(self._correlation_id, what.read, answered, self._loop.time() + timeout_s)
         self._waiting.append(waiting)
+        if self._timer is not None and self._timer.when() > waiting.deadline:
+            self._timer.cancel()
+            self._timer = None
         if self._timer is None:
             self._timer = self._loop.call_at(waiting.deadline, self._look_at_clock)
         if self._connection is not None:
@@ -163,7 +168,7 @@ class TcpPeer:
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            tcp.set_options(sock, str(target[0]))
             await self._loop.sock_connect(sock, target)
         except BaseException:
             sock.close()
@@ -206,6 +211,11 @@ class TcpPeer:
         self._timer = None
         now = self._loop.time()
         if any(each.deadline <= now for each in self._waiting):
+            if self._connection is not None and self._connection.active:
+                # Something came since this was asked last: a large answer over a slow link.
+                self._connection.active = False
+                self._timer = self._loop.call_at(now + PAUSE_S_MAX, self._look_at_clock)
+                return
             if self._connection is not None:
                 # Abruptly: what was given up must not arrive when a network heals, behind its own repetition.
                 self._connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT)

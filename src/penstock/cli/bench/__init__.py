@@ -45,14 +45,14 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.bench.crew import Crew, outcome, plans
     from penstock.cli.bench.progress import Progress
     from penstock.cli.bench.report import document, show
-    from penstock.cli.connection import Connection, client_settings
+    from penstock.cli.connection import client_settings, connect
     from penstock.cli.output import print_json
 
     _check(args)
-    connection = Connection(args.bootstrap)
+    connection = connect(args)
     topic = _create_topic(connection, args)
     try:
-        crew = Crew(*plans(args, client_settings(args.bootstrap), topic))
+        crew = Crew(*plans(args, client_settings(connection.bootstrap), topic))
         with Progress(args) as progress:
             crew.run(progress.update)
     finally:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     produced = outcome(crew.produced)
     consumed = outcome(crew.consumed) if args.consumers else None
     if args.json:
-        print_json(document(args, produced, consumed))
+        print_json(document(args, connection.bootstrap.addresses, produced, consumed))
     else:
         show(args, produced, consumed)
     return FAILURE if produced.failed or not produced.count else 0

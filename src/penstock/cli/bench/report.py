@@ -9,9 +9,9 @@ from penstock.cli.bench import histogram
 from penstock.cli.bench.crew import Outcome
 
 
-def document(args: argparse.Namespace, produced: Outcome, consumed: Outcome | None) -> dict[str, Any]:
+def document(args: argparse.Namespace, bootstrap: str, produced: Outcome, consumed: Outcome | None) -> dict[str, Any]:
     load = {
-        "bootstrap": args.bootstrap,
+        "bootstrap": bootstrap,
         "size": args.size,
         "acks": args.acks,
         "compression": args.compression,

@@ -46,7 +46,12 @@ def run(args: argparse.Namespace) -> int:
     known = {*folder.node_ids(), *(member.node_id for member in record.members)}
     node_id = args.node_id if args.node_id is not None else max(known, default=0) + 1
     if folder.runs(node_id):
-        raise Problem(f"broker {node_id} runs already.", "'penstock cluster status' shows where.")
+        raise Problem(f"broker {node_id} runs already.", f"'penstock cluster status{folder.option}' shows where.")
+    if record.zookeeper_pid is not None and not folder.is_held():
+        raise Problem(
+            f"the cluster in {folder.path} does not run, and neither does its ZooKeeper.",
+            f"Start all of it with 'penstock cluster start{folder.option}'.",
+        )
     listen = args.listen or _next_address(record, node_id)
     options = broker_options(args, len(known | {node_id}))
     broker = LocalBroker(node_id, listen, folder.broker(node_id), folder.log(node_id), options)
@@ -79,6 +84,7 @@ def _greeting(node_id: int, folder: ClusterFolder) -> str:
 
     return "\n".join([
         "", f"  data        {folder.broker(node_id)}",
-        f"  try         {command_name()} cluster rebalance, in another terminal, gives it its share",
+        f"  try         {command_name()} cluster rebalance{folder.option}",
+        "              in another terminal: it gives a broker that is new its share",
         "  stop        Ctrl-C", "",
     ])  # fmt: skip

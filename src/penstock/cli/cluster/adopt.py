@@ -28,12 +28,14 @@ def configure(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     import asyncio
+    import logging
 
     from penstock.broker.adoption import Refused, adopt
     from penstock.cli.naming import command_name
     from penstock.cli.output import plural, print_json
     from penstock.cli.problem import Problem
 
+    logging.basicConfig(format="penstock: %(message)s")  # what it waits for is told by the log of the broker's rooms
     try:
         done = asyncio.run(adopt(args.data, args.zookeeper, args.node_id))
     except Refused as refusal:

@@ -19,7 +19,7 @@ A broker that is down can be drained too, as long as others have what it held.
 
 def configure(parser: Parser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("brokers", metavar="ID", nargs="+", type=not_negative)
+    parser.add_argument("brokers", metavar="ID", nargs="+", type=not_negative, help="the number of a broker")
     add_moving(parser)
     parser.leaf(run)
 
@@ -37,8 +37,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         plan = balancing.drain(held, racks, args.brokers)
     except balancing.NoRoom as error:
-        hint = "Add a broker first ('penstock cluster add'), or delete topics that need as many."
-        raise Problem(f"{error}.", hint) from None
+        option = cluster.bootstrap.options if cluster.record else ""
+        hint = f"Add a broker first ('penstock cluster add{option}'), or delete topics that need as many."
+        raise Problem(f"{error}: each that stays has one already.", hint) from None
     names = " ".join(map(str, args.brokers))
     code = moves.carry_out(cluster, plan, args, f"penstock cluster drain {names}")
     if code or args.dry_run or args.json:

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.cli.cluster.options import add_reach
 from penstock.cli.parser import Parser, add_json, add_yes
 
 if TYPE_CHECKING:
-    from penstock.cli.cluster.reaching import Cluster, Key
+    from penstock.cli.cluster.leaderless import Leaderless
+    from penstock.cli.cluster.reaching import Cluster, Key, Partition, Snapshot
 
 EXAMPLES = """\
 examples:
   penstock cluster elect                      the first replica of each partition leads it, where it is in sync
   penstock cluster elect orders payments:3
   penstock cluster elect --unclean orders:0   a replica leads that lacks messages, because those that have them are lost
+
+A partition has no leader when every replica that has all of its messages is down. Bring one of them back, and it leads
+again, with nothing lost. --unclean is for when that can't be: a replica that is up leads, though it lacks the newest
+messages. They are lost for good, acknowledged ones too, and brokers that have them delete them when they return.
+
+exit code: 0 if each partition that was named, or all, is led as asked; 1 if one is not.
 """
 PREFERRED, UNCLEAN = 0, 1
+ROWS_MAX = 20
+
+Results = dict["Key", tuple[int, str | None]]
 
 
 def configure(parser: Parser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("places", metavar="TOPIC[:PARTITION]", nargs="*", help="default: all partitions")
     parser.add_argument(
-        "--unclean", action="store_true", help="where there is no leader, accept that messages are lost"
+        "--unclean",
+        action="store_true",
+        help="where there is no leader, let a replica lead that lacks messages: they are lost for good, see below",
     )
     add_yes(parser)
     add_json(parser)
@@ -36,50 +48,148 @@ def configure(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from penstock.cli.cluster.reaching import reach
-    from penstock.cli.output import confirm, plural, print_json, print_table
     from penstock.protocol.errors import ErrorCode
 
     cluster = reach(args)
-    wanted = _partitions(cluster, args.places) if args.places else None
+    snapshot = cluster.snapshot()
+    wanted = _partitions(snapshot, args.places)
     if args.unclean:
-        where = " ".join(args.places) or "every partition without a leader"
-        confirm(f"Elect leaders of {where} that may lack messages? What only others hold is lost for good.", args.yes)
-    results = elect(cluster, wanted, UNCLEAN if args.unclean else PREFERRED)
-    needless = {key for key, (code, _) in results.items() if code == ErrorCode.ELECTION_NOT_NEEDED}
-    elected = {key for key, (code, _) in results.items() if not code}
-    failed = {key: result for key, result in results.items() if key not in needless | elected}
+        results = _elect_unclean(cluster, snapshot, wanted, args)
+    else:
+        results = elect(cluster, [each.key for each in wanted] if args.places else None, PREFERRED)
+    elected = sorted(key for key, (code, _) in results.items() if not code)
+    failed = {
+        key: result
+        for key, result in results.items()
+        if result[0] not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
+    }
+    after = cluster.snapshot() if results else snapshot
     if args.json:
-        print_json({
-            "elected": [{"topic": topic, "partition": index} for topic, index in sorted(elected)],
-            "failed": [
-                {"topic": topic, "partition": index, "error": ErrorCode(code).name, "message": message}
-                for (topic, index), (code, message) in sorted(failed.items())
-            ],
-        })  # fmt: skip
-        return 1 if failed else 0
-    if failed:
-        rows = [(*key, ErrorCode(code).name, message) for key, (code, message) in sorted(failed.items())]
-        print_table(["topic", "partition", "error", "message"], rows)
-        print()
-    print(f"Elected {plural(len(elected), 'leader')}." if elected else "No election was needed." if not failed else "")
+        _print_json(after, elected, failed)
+    else:
+        _print(cluster, after, elected, failed)
     return 1 if failed else 0
 
 
-def _partitions(cluster: Cluster, places: Iterable[str]) -> list[Key]:
+def _partitions(snapshot: Snapshot, places: Sequence[str]) -> list[Partition]:
     from penstock.cli.problem import Problem, did_you_mean
 
-    known: defaultdict[str, list[int]] = defaultdict(list)
-    for each in cluster.snapshot().partitions:
-        known[each.topic].append(each.index)
-    found: list[Key] = []
-    for place in places:
+    known: defaultdict[str, dict[int, Partition]] = defaultdict(dict)
+    for each in snapshot.partitions:
+        known[each.topic][each.index] = each
+    found: dict[Key, Partition] = {}
+    for place in places or known:
         topic, separator, index = place.rpartition(":") if ":" in place else (place, "", "")
         if topic not in known:
-            raise Problem(f"there is no topic {topic!r}.", did_you_mean(topic, known))
+            hint = did_you_mean(topic, known) or "'penstock topic list' shows which there are."
+            raise Problem(f"there is no topic {topic!r}.", hint)
         if separator and (not index.isdecimal() or int(index) not in known[topic]):
             raise Problem(f"topic {topic!r} has no partition {index!r}.", f"It has 0 to {max(known[topic])}.")
-        found += [(topic, int(index))] if separator else [(topic, each) for each in known[topic]]
-    return found
+        chosen = [known[topic][int(index)]] if separator else known[topic].values()
+        found |= {each.key: each for each in chosen}
+    return list(found.values())
+
+
+def _elect_unclean(
+    cluster: Cluster, snapshot: Snapshot, wanted: Sequence[Partition], args: argparse.Namespace
+) -> Results:
+    """Of those that the person was shown, and no others. Where no replica is up nobody is asked: nobody can lead."""
+    from penstock.cli.cluster.leaderless import LOSS, leaderless, named
+    from penstock.cli.output import confirm, plural
+    from penstock.protocol.errors import ErrorCode
+
+    found = leaderless(cluster, snapshot, wanted)
+    results: Results = {each.partition.key: (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, None) for each in found}
+    possible = [each for each in found if each.alive]
+    if possible:
+        if not args.json and not args.yes:
+            _show(possible)
+        missed = sorted({who for each in possible for who in each.missed})
+        others = named(missed) if missed else "other brokers"
+        verb = "has" if len(missed) == 1 else "have"
+        question = f"Elect leaders of {plural(len(possible), 'partition')} that lack messages?"
+        confirm(f"{question} What only {others} {verb} is {LOSS}.", args.yes)
+        results |= elect(cluster, [each.partition.key for each in possible], UNCLEAN)
+    return results
+
+
+def _show(found: Sequence[Leaderless]) -> None:
+    from penstock.cli.output import print_table
+
+    rows = [(*each.partition.key, each.partition.replicas, each.complete, each.alive) for each in found]
+    print_table(["topic", "partition", "replicas", "have all messages", "could lead"], rows[:ROWS_MAX])
+    if len(rows) > ROWS_MAX:
+        print(f"… and {len(rows) - ROWS_MAX:,} more.")
+    print()
+
+
+def _print_json(after: Snapshot, elected: Sequence[Key], failed: Results) -> None:
+    from penstock.cli.output import print_json
+    from penstock.protocol.errors import ErrorCode
+
+    known = {each.key: each for each in after.partitions}
+    print_json({
+        "elected": [{"topic": topic, "partition": index, "leader": _leader(known, (topic, index))}
+                    for topic, index in elected],
+        "failed": [
+            {"topic": topic, "partition": index, "leader": _leader(known, (topic, index)),
+             "error": ErrorCode(code).name, "message": _reason(after, known, (topic, index), code, message)}
+            for (topic, index), (code, message) in sorted(failed.items())
+        ],
+    })  # fmt: skip
+
+
+def _print(cluster: Cluster, after: Snapshot, elected: Sequence[Key], failed: Results) -> None:
+    from penstock.cli.cluster.leaderless import advice, leaderless
+    from penstock.cli.output import plural, print_table
+
+    known = {each.key: each for each in after.partitions}
+    if failed:
+        rows = [
+            (*key, _leader(known, key), _reason(after, known, key, code, message))
+            for key, (code, message) in sorted(failed.items())
+        ]
+        print_table(["topic", "partition", "leader", "why not"], rows[:ROWS_MAX])
+        if len(rows) > ROWS_MAX:
+            print(f"… and {len(rows) - ROWS_MAX:,} more: --json has all of them.")
+        print()
+    orphans = leaderless(cluster, after, [known[key] for key in sorted(failed) if key in known])
+    said = [f"Elected {plural(len(elected), 'leader')}."] if elected else ["No leader was elected."]
+    if not elected and not failed:
+        said = ["No election was needed."]
+    if others := len(failed) - len(orphans):
+        said.append(f"{plural(others, 'partition')} {'keeps its' if others == 1 else 'keep their'} leader.")
+    if orphans:
+        said.append(f"{plural(len(orphans), 'partition')} without a leader.")
+    print(" ".join(said))
+    for line in advice(cluster, orphans) if orphans else ():
+        print(line)
+
+
+def _leader(known: Mapping[Key, Partition], key: Key) -> int | None:
+    leader = known[key].leader if key in known else -1
+    return leader if leader >= 0 else None
+
+
+def _reason(after: Snapshot, known: Mapping[Key, Partition], key: Key, code: int, message: str | None) -> str:
+    """The broker's own words are few: what else is known says more."""
+    from penstock.protocol.errors import ErrorCode
+
+    partition = known.get(key)
+    if partition is None or code not in (
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    ):  # fmt: skip
+        return message or ErrorCode(code).name.replace("_", " ").lower()
+    preferred = partition.replicas[0]
+    if not any(each in after.brokers for each in partition.replicas):
+        return "none of its replicas is up"
+    if partition.leader < 0:
+        return "no replica that has all of its messages is up"
+    if preferred not in after.brokers:
+        return f"broker {preferred}, its first replica, is down"
+    if preferred not in partition.isr:
+        return f"broker {preferred}, its first replica, is not in sync"
+    return message or f"broker {preferred}, its first replica, can't lead now: try again"
 
 
 def elect(cluster: Cluster, wanted: Iterable[Key] | None, kind: int) -> dict[Key, tuple[int, str | None]]:

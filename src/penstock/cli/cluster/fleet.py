@@ -7,6 +7,7 @@ system tells them to stop should this one be killed.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -27,6 +28,8 @@ from penstock.cli.problem import Problem, usage
 START_S_MAX = 120.0  # a broker that was killed recovers all of its logs first
 STOP_S_MAX = 60.0
 LOOK_S = 0.05
+PATIENCE_S = 2.0  # of a person who is told nothing
+SILENCE_S = 5.0  # of a broker that says nothing either
 LAST_LINES = 8
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -64,6 +67,7 @@ class LocalBroker:
     log: Path
     options: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _logged_before: int = field(default=0, init=False)  # bytes of the log that former lives have left
 
     @property
     def name(self) -> str:
@@ -89,6 +93,7 @@ class LocalBroker:
             "--listen", self.listen, "--data", str(self.data), "--zookeeper", connect, *self.options,
         ]  # fmt: skip
         with self.log.open("ab") as log:
+            self._logged_before = log.tell()
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 preexec_fn=ends_with_parent(),
@@ -108,8 +113,19 @@ class LocalBroker:
         return {broker.broker_id for broker in answer.brokers} if answer.controller_id >= 0 else set()
 
     def last_words(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:] if self.log.exists() else []
-        return "\n".join([*lines, f"Its log: {self.log}"])
+        return "\n".join([*self._lines()[-LAST_LINES:], f"Its log: {self.log}"])
+
+    def complaint(self) -> str | None:
+        """The last warning in its log, of this life. After an error it ends."""
+        found = (re.search(r" WARNING +\w+ +(.*)", line) for line in reversed(self._lines()))
+        return next((match[1] for match in found if match), None)
+
+    def _lines(self) -> list[str]:
+        if not self.log.exists():
+            return []
+        with self.log.open("rb") as log:
+            log.seek(self._logged_before)
+            return log.read().decode(errors="replace").splitlines()
 
     def how_it_ended(self) -> str:
         assert self.process is not None
@@ -163,7 +179,8 @@ class Fleet:
         """Until each of them knows all of them."""
         expected = {broker.node_id for broker in self.brokers}
         waiting = list(self.brokers)
-        deadline = time.monotonic() + START_S_MAX
+        began = time.monotonic()
+        told: set[str] = set()
         while waiting:
             self._check_wishes()
             for broker in list(waiting):
@@ -174,7 +191,9 @@ class Fleet:
                     board.show(broker.name, broker.listen, broker.pid, "up")
                 if expected <= known:
                     waiting.remove(broker)
-            if time.monotonic() > deadline:
+            if waiting and time.monotonic() > began + PATIENCE_S:
+                _tell_what_keeps(waiting[0], told, time.monotonic() - began)
+            if waiting and time.monotonic() > began + START_S_MAX:
                 raise Problem(f"{waiting[0].name} is not there after {START_S_MAX:.0f} s.", waiting[0].last_words())
             time.sleep(LOOK_S)
 
@@ -190,7 +209,8 @@ class Fleet:
             for broker in [each for each in watched if not each.running]:
                 watched.remove(broker)
                 self._tell(f"{broker.name} (process {broker.pid}) {broker.how_it_ended()}. Its log: {broker.log}")
-                self._tell(f"  bring it back with: penstock cluster add --node-id {broker.node_id}")
+                option = ClusterFolder(broker.data.parent).option
+                self._tell(f"  bring it back with: penstock cluster add --node-id {broker.node_id}{option}")
             if zookeeper is not None and not zookeeper.running:
                 self._tell(f"ZooKeeper (process {zookeeper.pid}) ended. Its log: {zookeeper.log}")
                 self._tell("  it is started again; until then brokers serve on, but nothing can be created or elected")
@@ -240,3 +260,13 @@ class Fleet:
     def _tell(self, line: str) -> None:
         with suppress(OSError):  # the terminal may be gone, and the processes are to be stopped all the same
             print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+
+
+def _tell_what_keeps(broker: LocalBroker, told: set[str], waited_s: float) -> None:
+    """Once each: brokers that wait for the same thing say the same."""
+    complaint = broker.complaint()
+    if complaint is None and waited_s > SILENCE_S:
+        complaint = f"it may be reading its logs after a crash. Its log: {broker.log}"
+    if complaint is not None and complaint not in told:
+        told.add(complaint)
+        print(f"penstock: {broker.name} is not up yet: {complaint}", file=sys.stderr, flush=True)

@@ -14,14 +14,16 @@ import fcntl
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from penstock.cli.naming import reachable
+from penstock.cli.parser import BOOTSTRAP_VARIABLE, DEFAULT_CLUSTER
 from penstock.cli.problem import Problem
 
-DEFAULT = "penstock-cluster"
 FILE_NAME = "cluster.json"
 FORMAT = 1
 
@@ -61,13 +63,19 @@ class Record:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(each.listen for each in self.members)
+        return ",".join(reachable(each.listen) for each in self.members)
 
 
 class ClusterFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.zookeeper = self.path / "zookeeper"
+
+    @property
+    def option(self) -> str:
+        """What a 'penstock cluster' command that is run here needs to find it, with a space before it; mostly ''."""
+        is_found = self.path == Path(DEFAULT_CLUSTER).absolute() and not os.environ.get(BOOTSTRAP_VARIABLE)
+        return "" if is_found else f" --data {shlex.quote(str(self.path))}"
 
     def broker(self, node_id: int) -> Path:
         return self.path / f"broker-{node_id}"
@@ -94,22 +102,20 @@ class ClusterFolder:
         if file is None:
             raise Problem(
                 f"the cluster in {self.path} runs already.",
-                "'penstock cluster status' shows it. Choose another folder with --data.",
+                f"'penstock cluster status{self.option}' shows it. Choose another folder with --data.",
             )
         try:
             yield
         finally:
             os.close(file)
 
+    def is_held(self) -> bool:
+        """Whether a 'penstock cluster start' runs on it."""
+        return _is_locked(self.path / ".lock")
+
     def runs(self, node_id: int) -> bool:
         """Whether a broker, started by whomever, uses the data folder."""
-        lock = self.broker(node_id) / ".lock"
-        if not lock.exists():
-            return False
-        file = _locked(lock, wait=False)
-        if file is not None:
-            os.close(file)
-        return file is None
+        return _is_locked(self.broker(node_id) / ".lock")
 
     def read(self) -> Record | None:
         """None where no cluster was ever started."""
@@ -121,7 +127,10 @@ class ClusterFolder:
         except NotADirectoryError:
             raise Problem(f"{self.path} is not a folder.") from None
         except (OSError, KeyError, TypeError, ValueError) as error:
-            hint = "If no broker runs, remove it: 'penstock cluster start' writes it anew."
+            hint = (
+                "If no broker runs, remove it: 'penstock cluster start' writes it anew.\n"
+                "Until then, name a broker with --bootstrap HOST:PORT."
+            )
             raise Problem(f"{file} can't be read ({error}).", hint) from None
 
     def write(self, record: Record) -> None:
@@ -139,6 +148,15 @@ class ClusterFolder:
             self.write(record.with_member(member))
         finally:
             os.close(file)
+
+
+def _is_locked(path: Path) -> bool:
+    if not path.exists():
+        return False
+    file = _locked(path, wait=False)
+    if file is not None:
+        os.close(file)
+    return file is None
 
 
 def _locked(path: Path, *, wait: bool) -> int | None:

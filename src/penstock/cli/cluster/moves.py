@@ -44,7 +44,7 @@ def carry_out(cluster: Cluster, plan: Sequence[Move], args: argparse.Namespace, 
     from penstock.cli.cluster import throttling
     from penstock.cli.output import print_json
 
-    snapshot = cluster.snapshot()
+    snapshot, options = cluster.snapshot(), cluster.bootstrap.options
     if args.dry_run:
         if args.json:
             print_json({"moves": [_document(move) for move in plan]})
@@ -60,7 +60,7 @@ def carry_out(cluster: Cluster, plan: Sequence[Move], args: argparse.Namespace, 
     except KeyboardInterrupt:
         print(
             "\nThe brokers go on moving without this command. To go on watching: "
-            f"{again}\nTo take back what is not complete: penstock cluster rebalance --cancel",
+            f"{again}{options}\nTo take back what is not complete: penstock cluster rebalance --cancel{options}",
             file=sys.stderr,
         )
         return INTERRUPTED

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.cli.cluster.folder import DEFAULT
-from penstock.cli.parser import DEFAULT_BOOTSTRAP, Parser, add_json, key_value, positive
+from penstock.cli.parser import DEFAULT_CLUSTER, Parser, add_bootstrap, add_json, key_value, positive
 
 
 def add_folder(parser: Parser) -> None:
-    parser.add_argument("--data", metavar="DIR", type=Path, default=Path(DEFAULT), help=f"default: ./{DEFAULT}")
+    parser.add_argument(
+        "--data", metavar="DIR", type=Path, default=Path(DEFAULT_CLUSTER), help=f"default: ./{DEFAULT_CLUSTER}"
+    )
 
 
 def add_settings(parser: Parser) -> None:
@@ -21,13 +22,12 @@ def add_settings(parser: Parser) -> None:
 
 
 def add_reach(parser: Parser) -> None:
-    default = f"the cluster in --data, or {DEFAULT_BOOTSTRAP}"
+    add_bootstrap(parser)
     parser.add_argument(
-        "--bootstrap", metavar="HOST:PORT",
-        help=f"a broker to ask, or several with commas (or $PENSTOCK_BOOTSTRAP; default: {default})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--data", metavar="DIR", type=Path, default=Path(DEFAULT), help=f"a cluster on this machine (./{DEFAULT})"
+        "--data",
+        metavar="DIR",
+        type=Path,
+        help=f"the folder of a cluster on this machine (default: ./{DEFAULT_CLUSTER})",
     )
 
 

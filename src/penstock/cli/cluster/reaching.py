@@ -6,15 +6,13 @@ Where nobody says otherwise it is the cluster that was started in the folder, an
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
-from penstock.cli.cluster.folder import DEFAULT, ClusterFolder, Record
-from penstock.cli.parser import DEFAULT_BOOTSTRAP
+from penstock.cli.bootstrap import Bootstrap, find
+from penstock.cli.connection import REACH_TIMEOUT_S, REQUEST_TIMEOUT_S, not_reachable
 from penstock.cli.problem import Problem
 from penstock.cli.raw import Address, ask, check
 from penstock.protocol.messages import describe_configs as configs
@@ -25,6 +23,7 @@ from penstock.protocol.schema import Message
 
 TOPIC, BROKER = 2, 4  # kinds of resources that have settings
 TOPICS_PER_REQUEST = 2_000
+SIZES_TIMEOUT_S = 10.0
 
 M = TypeVar("M", bound=Message)
 
@@ -79,26 +78,30 @@ class Snapshot:
     partitions: list[Partition]
 
 
+class TooSlow(Problem):
+    """Some broker took the question, and none has answered in time."""
+
+
 def reach(args: argparse.Namespace) -> Cluster:
-    bootstrap = args.bootstrap or os.environ.get("PENSTOCK_BOOTSTRAP")
-    record = None if bootstrap else ClusterFolder(args.data).read()
-    if record is None and not bootstrap and args.data != Path(DEFAULT):
-        raise Problem(f"no cluster was started in {args.data}.", "Name a broker with --bootstrap HOST:PORT.")
-    return Cluster(bootstrap or (record.bootstrap if record and record.members else DEFAULT_BOOTSTRAP), record)
+    return Cluster(find(args.bootstrap, args.data))
 
 
 class Cluster:
-    def __init__(self, bootstrap: str, record: Record | None = None) -> None:
+    def __init__(self, bootstrap: Bootstrap) -> None:
         self.bootstrap = bootstrap
-        self.record = record  # of the folder by which it was found
-        self._known = list(_addresses(bootstrap))
+        self.record = bootstrap.record
+        self._known: list[Address] = bootstrap.places()
 
     def snapshot(self) -> Snapshot:
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        answer = self.ask(request, 12, MetadataResponse)
+        try:
+            answer = self.ask(request, 12, MetadataResponse, REACH_TIMEOUT_S)
+        except TooSlow:  # all of them: there may be very much to say
+            answer = self.ask(request, 12, MetadataResponse)
         found = [Broker(each.node_id, each.host, each.port, each.rack) for each in answer.brokers]
         brokers = {each.node_id: each for each in sorted(found, key=lambda each: each.node_id)}
-        self._known = list(dict.fromkeys([*(each.address for each in brokers.values()), *_addresses(self.bootstrap)]))
+        others = [*(each.address for each in brokers.values()), *self.bootstrap.places()]
+        self._known = list(dict.fromkeys([self._known[0], *others]))
         partitions = [
             Partition(
                 topic.name or "", each.partition_index, each.leader_id, tuple(each.replica_nodes), tuple(each.isr_nodes)
@@ -109,25 +112,30 @@ class Cluster:
         partitions.sort(key=lambda each: each.key)
         return Snapshot(answer.cluster_id or "", answer.controller_id, brokers, partitions)
 
-    def ask(self, request: Message, version: int, response: type[M]) -> M:
-        """Of any broker: each knows what there is to know, and may change what there is to change."""
-        failure: Problem | None = None
+    def ask(self, request: Message, version: int, response: type[M], timeout_s: float = REQUEST_TIMEOUT_S) -> M:
+        """Of any broker: each knows what there is to know, and may change what there is to change. The one that answers
+        is the first to be asked from then on: another may be silent for long."""
+        causes: list[BaseException | None] = []
         for address in self._known:
             try:
-                return ask(address, request, version, response)
+                answer = ask(address, request, version, response, timeout_s)
             except Problem as problem:
-                failure = failure or problem
-        from penstock.cli.connection import not_reachable
-
-        cause = failure.__cause__ if failure else "no address"
-        raise not_reachable(self.bootstrap, (getattr(cause, "strerror", None) or str(cause)).lower())
+                causes.append(problem.__cause__)
+                continue
+            self._known.sort(key=lambda each: each != address)
+            return answer
+        slow = any(isinstance(cause, TimeoutError) for cause in causes)
+        reason = f"no answer within {timeout_s:.0f} s" if slow else next(map(_words, causes), "no address")
+        silence = not_reachable(self.bootstrap, reason)
+        raise TooSlow(silence.message, silence.hint) if slow else silence
 
     def sizes(self, brokers: Iterable[Broker]) -> dict[int, dict[Key, int]]:
         """Bytes of each replica, by broker. Who does not answer is not in it."""
         found: dict[int, dict[Key, int]] = {}
         for broker in brokers:
             with suppress(Problem):
-                answer = ask(broker.address, DescribeLogDirsRequest(topics=None), 4, DescribeLogDirsResponse)
+                request = DescribeLogDirsRequest(topics=None)
+                answer = ask(broker.address, request, 4, DescribeLogDirsResponse, SIZES_TIMEOUT_S)
                 found[broker.node_id] = {
                     (topic.name, each.partition_index): each.partition_size
                     for result in answer.results
@@ -169,12 +177,9 @@ def broker_setting(broker: Broker, name: str) -> configs.DescribeConfigsResource
         resource_type=BROKER, resource_name=str(broker.node_id), configuration_keys=[name]
     )
     request = configs.DescribeConfigsRequest(resources=[resource])
-    results = ask(broker.address, request, 4, configs.DescribeConfigsResponse).results
+    results = ask(broker.address, request, 4, configs.DescribeConfigsResponse, REACH_TIMEOUT_S).results
     return next((each for result in results for each in result.configs if each.name == name), None)
 
 
-def _addresses(bootstrap: str) -> Iterator[Address]:
-    from penstock.cli.cluster.fleet import host_and_port
-
-    for text in filter(None, bootstrap.split(",")):
-        yield host_and_port(text.strip().rpartition("://")[2])
+def _words(cause: BaseException | None) -> str:
+    return (getattr(cause, "strerror", None) or str(cause)).lower()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.cli.cluster.folder import DEFAULT
 from penstock.cli.cluster.options import add_folder, add_settings
 from penstock.cli.parser import Parser, positive
 
@@ -55,14 +54,16 @@ def run(args: argparse.Namespace) -> int:
         brokers, running = _brokers(args, folder, record)
         fleet = Fleet(brokers, connect, zookeeper)
 
-        def launched() -> None:
-            members = [Member(broker.node_id, broker.listen, broker.pid) for broker in brokers]
+        def members() -> list[Member]:
+            started = [Member(broker.node_id, broker.listen, broker.pid) for broker in brokers]
             others = [each for each in (record.members if record else ()) if each.node_id in running]
-            everyone = sorted([*members, *others], key=lambda each: each.node_id)
-            folder.write(Record(connect, zookeeper.pid if zookeeper else None, tuple(everyone)))
+            return sorted([*started, *others], key=lambda each: each.node_id)
+
+        def launched() -> None:
+            folder.write(Record(connect, zookeeper.pid if zookeeper else None, tuple(members())))
 
         def up() -> None:
-            print(greeting(brokers, connect, folder), flush=True)
+            print(greeting([each.listen for each in members()], connect, folder), flush=True)
 
         return fleet.run(Board(), launched, up)
 
@@ -115,7 +116,9 @@ def _brokers(
         raise usage(f"{len(node_ids)} brokers on one machine are too many: at most {BROKERS_MAX}.")
     running = [node_id for node_id in node_ids if folder.runs(node_id)]
     if running == node_ids:
-        raise Problem(f"the brokers in {folder.path} run already.", "'penstock cluster status' shows them.")
+        raise Problem(
+            f"the brokers in {folder.path} run already.", f"'penstock cluster status{folder.option}' shows them."
+        )
     listened = {each.node_id: each.listen for each in record.members} if record and not args.listen else {}
     host, port = host_and_port(args.listen or (listened.get(1) or FIRST))
     if port + node_ids[-1] - 1 > 65535:
@@ -142,24 +145,23 @@ def broker_options(args: argparse.Namespace, brokers: int) -> list[str]:
     return options
 
 
-def greeting(brokers: list[LocalBroker], connect: str, folder: ClusterFolder) -> str:
-    from penstock.cli.naming import command_name, reachable
-    from penstock.cli.parser import DEFAULT_BOOTSTRAP
+def greeting(listened: Sequence[str], connect: str, folder: ClusterFolder) -> str:
+    """Commands to copy find the cluster from where they are shown, whichever of its brokers is down."""
+    from penstock.cli.naming import command_name, enough, reachable
 
-    addresses = [reachable(broker.listen) for broker in brokers]
+    addresses = [reachable(listen) for listen in listened]
     command = command_name()
-    option = "" if DEFAULT_BOOTSTRAP in addresses else f" --bootstrap {addresses[0]}"
-    place = "" if folder.path == Path(DEFAULT).absolute() else f" --data {folder.path}"
+    option = f" --bootstrap {enough(addresses)}" if folder.option else ""
     return "\n".join(
         [
             "",
             f"  brokers     {','.join(addresses)}",
             f"  zookeeper   {connect}",
             f"  data        {folder.path}",
-            f"  try         {command} cluster status{place}",
+            f"  try         {command} cluster status{folder.option}",
             f"              {command} topic create greetings -p 6{option}",
             f"              echo hello | {command} produce greetings{option}",
-            f'  Python      confluent_kafka.Producer({{"bootstrap.servers": "{addresses[0]}"}})',
+            f'  Python      confluent_kafka.Producer({{"bootstrap.servers": "{enough(addresses)}"}})',
             "  stop        Ctrl-C",
             "",
         ]

@@ -14,6 +14,8 @@ from penstock.cli.parser import Parser, add_json, positive_number
 
 if TYPE_CHECKING:
     from penstock.cli.cluster.health import Health
+    from penstock.cli.cluster.reaching import Cluster
+    from penstock.cli.problem import Problem
 
 EXAMPLES = """\
 examples:
@@ -39,13 +41,20 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.cluster.health import examine
     from penstock.cli.cluster.reaching import reach
     from penstock.cli.output import print_json
+    from penstock.cli.problem import Problem
 
     cluster = reach(args)
-    health = _patiently(lambda: examine(cluster), args.wait or 0.0)
+    try:
+        health = _patiently(lambda: examine(cluster), args.wait or 0.0)
+    except Problem as problem:
+        if args.json:
+            print_json(unknown(cluster, problem))
+        raise
     if args.json:
         print_json(as_document(health))
     else:
         show(health)
+        _advise(cluster, health)
     return 1 if health.problems else 0
 
 
@@ -110,6 +119,17 @@ def as_document(health: Health) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def unknown(cluster: Cluster, problem: Problem) -> dict[str, Any]:
+    """The same document where nobody answers, so that programs need not know two."""
+    nothing: dict[str, Any] = dict.fromkeys(("cluster_id", "controller", "zookeeper", "partitions"))
+    empty = ("brokers", "under_replicated", "offline", "under_min_isr", "lagging", "reassignments")
+    members = cluster.record.members if cluster.record else ()
+    return {
+        "healthy": False, "problems": [problem.message], **nothing, **{name: [] for name in empty},
+        "missing": [each.node_id for each in members],
+    }  # fmt: skip
+
+
 def _partition(partition: Any) -> dict[str, Any]:
     return {
         "topic": partition.topic, "partition": partition.index,
@@ -161,3 +181,16 @@ def show(health: Health) -> None:
         print(f"! {problem}")
     if not health.problems:
         print("All is well.")
+
+
+def _advise(cluster: Cluster, health: Health) -> None:
+    """What a person types next, where that is known."""
+    from penstock.cli.cluster.leaderless import advice, bring_back, leaderless
+
+    if health.offline:
+        lines = advice(cluster, leaderless(cluster, health.snapshot, health.offline))
+    else:
+        lines = bring_back(cluster, health.missing)
+        lines = ["Bring back what is down:", *lines] if lines else []
+    if lines:
+        print("\n" + "\n".join(lines))

@@ -26,11 +26,11 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import Connection
+    from penstock.cli.connection import connect
     from penstock.cli.group.groups import find, unknown
     from penstock.cli.output import print_json
 
-    connection = Connection(args.bootstrap)
+    connection = connect(args)
     group = find(connection, args.group)
     if group is None:
         raise unknown(connection, args.group)
@@ -44,14 +44,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _partitions(connection: Connection, group: Group) -> list[dict[str, Any]]:
-    """Every partition the group has a commit for or a member on. Lag without a commit is all there is to read."""
+    """Every partition the group has a commit for or a member on. Lag without a commit is all there is to read; where
+    nobody leads, it is not known."""
     from penstock.cli.group.groups import committed, existing
+    from penstock.cli.kafka_admin import EARLIEST, LATEST
 
     commits = committed(connection, group.name)
     owners: dict[Key, str] = {key: member.id for member in group.members for key in member.partitions}
     keys = sorted(commits.keys() | owners.keys())
     present = existing(connection, keys)
-    starts, ends = connection.starts(present), connection.ends(present)
+    starts = connection.known_offsets(dict.fromkeys(present, EARLIEST))
+    ends = connection.known_offsets(dict.fromkeys(present, LATEST))
     return [
         {
             "topic": key[0],
@@ -59,7 +62,7 @@ def _partitions(connection: Connection, group: Group) -> list[dict[str, Any]]:
             "committed": commits.get(key),
             "start": starts.get(key),
             "end": ends.get(key),
-            "lag": max(0, ends[key] - max(commits.get(key, 0), starts[key])) if key in ends else None,
+            "lag": max(0, ends[key] - max(commits.get(key, 0), starts[key])) if key in starts and key in ends else None,
             "member": owners.get(key),
         }
         for key in keys

@@ -19,11 +19,11 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import Connection
+    from penstock.cli.connection import connect
     from penstock.cli.group.groups import kind_name, listings, state_name
     from penstock.cli.output import print_json, print_table
 
-    found = listings(Connection(args.bootstrap))
+    found = listings(connect(args))
     rows = []
     for listing in found:
         kind = kind_name(listing.type)

@@ -45,11 +45,11 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import Connection
+    from penstock.cli.connection import connect
     from penstock.cli.group.groups import commit, committed
     from penstock.cli.output import print_json
 
-    connection = Connection(args.bootstrap)
+    connection = connect(args)
     _refuse_if_busy(connection, args)
     commits = committed(connection, args.group)
     moves = _moves(connection, args, commits)

@@ -33,14 +33,14 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import Connection
+    from penstock.cli.connection import connect
     from penstock.cli.output import print_json
 
     if not (args.changes or args.unset or args.partitions):
         raise usage("nothing to change.", "Use --set NAME=VALUE, --unset NAME or --partitions N.")
     if both := {name for name, _ in args.changes} & set(args.unset):
         raise usage(f"{min(both)!r} is both set and unset.")
-    connection = Connection(args.bootstrap)
+    connection = connect(args)
     before = len(connection.topic(args.topic).partitions)
     if args.changes or args.unset:
         _alter_settings(connection, args)

@@ -31,12 +31,12 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import REQUEST_TIMEOUT_S, Connection
+    from penstock.cli.connection import REQUEST_TIMEOUT_S, connect
     from penstock.cli.kafka_admin import NewTopic
     from penstock.cli.output import plural, print_json
     from penstock.cli.topic.refusals import report_all
 
-    connection = Connection(args.bootstrap)
+    connection = connect(args)
     names = list(dict.fromkeys(args.topics))
     present = [name for name in names if args.if_not_exists and name in connection.topics]
     wanted = [

@@ -21,11 +21,11 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import REQUEST_TIMEOUT_S, Connection
+    from penstock.cli.connection import REQUEST_TIMEOUT_S, connect
     from penstock.cli.output import confirm, print_json
     from penstock.cli.topic.refusals import report_all
 
-    connection = Connection(args.bootstrap)
+    connection = connect(args)
     names = list(dict.fromkeys(args.topics))
     for name in names:
         connection.topic(name)

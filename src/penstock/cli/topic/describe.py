@@ -28,10 +28,10 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import Connection
+    from penstock.cli.connection import connect
     from penstock.cli.output import plural, print_facts, print_json, print_table
 
-    connection = Connection(args.bootstrap)
+    connection = connect(args)
     partitions = _partitions(connection, args.topic)
     settings = _settings(connection, args.topic, args.all)
     if args.json:
@@ -61,9 +61,9 @@ def _partitions(connection: Connection, topic: str) -> list[dict[str, Any]]:
     from penstock.cli.kafka_admin import EARLIEST, LATEST
 
     known = connection.topic(topic).partitions
-    led = [(topic, number) for number, partition in known.items() if partition.leader >= 0]
-    starts = connection.known_offsets(dict.fromkeys(led, EARLIEST))
-    ends = connection.known_offsets(dict.fromkeys(led, LATEST))
+    keys = [(topic, number) for number in known]
+    starts = connection.known_offsets(dict.fromkeys(keys, EARLIEST))
+    ends = connection.known_offsets(dict.fromkeys(keys, LATEST))
     rows = []
     for number in sorted(known):
         key, partition = (topic, number), known[number]

@@ -21,10 +21,10 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import Connection
+    from penstock.cli.connection import connect
     from penstock.cli.output import print_json, print_table
 
-    topics = Connection(args.bootstrap).topics
+    topics = connect(args).topics
     rows = []
     for name in sorted(topics):
         if args.internal or name not in INTERNAL:

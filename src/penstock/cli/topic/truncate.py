@@ -37,11 +37,11 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import Connection
+    from penstock.cli.connection import connect
     from penstock.cli.output import confirm, plural, print_json
     from penstock.cli.positions import locate
 
-    connection = Connection(args.bootstrap)
+    connection = connect(args)
     places = locate(connection, _limit(args), connection.partitions(args.topic, args.partitions))
     doomed = {key: place for key, place in places.items() if place.offset > place.start}
     count = sum(place.offset - place.start for place in doomed.values())

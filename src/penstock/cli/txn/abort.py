@@ -32,13 +32,13 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import Connection
+    from penstock.cli.connection import connect
     from penstock.cli.problem import usage
 
     place = (args.topic, args.partition, args.offset)
     if (args.id is None) != all(each is not None for each in place) or (args.id is not None and any(place)):
         raise usage("name a transactional id, or all of --topic, --partition and --offset.")
-    connection = Connection(args.bootstrap)
+    connection = connect(args)
     return _abort_id(args, connection) if args.id is not None else _abort_hanging(args, connection)
 
 

@@ -20,11 +20,11 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import Connection
+    from penstock.cli.connection import connect
     from penstock.cli.output import print_facts, print_json, print_table
     from penstock.cli.txn.transactions import age_s, described, spoken
 
-    state = described(Connection(args.bootstrap), args.id)
+    state = described(connect(args), args.id)
     open_s = age_s(state)
     if args.json:
         print_json({

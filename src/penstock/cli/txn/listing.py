@@ -24,12 +24,12 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import Connection
+    from penstock.cli.connection import connect
     from penstock.cli.output import print_json, print_table
     from penstock.cli.raw import address_of, ask, check
     from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
-    connection = Connection(args.bootstrap)
+    connection = connect(args)
     request = ListTransactionsRequest(
         state_filters=args.state or [],
         duration_filter=-1 if args.older_than is None else int(args.older_than * 1000),
