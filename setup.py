@@ -25,6 +25,7 @@ HOT = [
     "replication/syncs.py",
     "replication/partition.py",
     "replication/copying.py",
+    "replication/fetching.py",
     "replication/fetcher.py",
     "server/fast_produce.py",
     "server/fast_fetch.py",

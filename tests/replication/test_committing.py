@@ -10,6 +10,7 @@ import pytest
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.record_batch import Record
 from penstock.replication.partition_settings import Flush, PartitionSettings
+from penstock.storage import truncation
 from penstock.storage.log import LogSettings
 from tests.replication.leading import OS, Led, batch
 from tests.storage.disks import FailingDisk, FullDisk
@@ -386,3 +387,13 @@ def test_dropped_segments_are_no_longer_retired_and_the_rest_is_read_on(tmp_path
 
 def _recovered(folder: Path) -> list[Record]:
     return read_all(recovered(folder / "t-0").log)
+
+
+def test_a_log_that_begins_anew_has_nothing_to_flush(tmp_path: Path) -> None:
+    led = Led(tmp_path, flush=Flush.INTERVAL, flush_messages=1000, flush_ms=10)
+    led.write(batch())
+    led.partition.follow(1)
+    truncation.restart_at(led.partition.log, 5)
+    led.partition.was_cut()
+    led.partition.flush_if_due(10_000)
+    assert not led.partition.syncs.under_way

@@ -198,3 +198,45 @@ async def test_a_follower_that_was_put_out_while_it_waited_is_taken_in_again_tho
         await follower.send({}, wait_ms=0)
         await follower.receive()
     assert (rooms.partition(TOPIC), FOLLOWER) in proposed
+
+
+async def test_nobody_goes_on_with_a_session_who_does_not_know_the_broker_s_epoch(rooms: Rooms) -> None:
+    follower, producer, liar = Follower(rooms), rooms.connect(), rooms.connect()
+    await follower.begin()
+    await write(rooms, producer)
+    await follower.receive()
+    for epoch in range(1, 6):  # one of them is right
+        request = follower.request({0: 1}, wait_ms=0)
+        request.replica_state = ReplicaState(replica_id=FOLLOWER, replica_epoch=-999)
+        request.session_epoch = epoch
+        response: FetchResponse = await liar.ask(request, VERSION)
+        assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert rooms.partition(TOPIC).high_watermark == 0
+
+
+async def test_a_session_that_goes_on_over_another_connection_is_answered_there(rooms: Rooms) -> None:
+    follower, producer, other = Follower(rooms), rooms.connect(), Follower(rooms)
+    await follower.begin()
+    await until(lambda: bool(follower.client.connection.slots))
+    other.session_id, other.epoch = follower.session_id, follower.epoch
+    await other.send({})
+    await until(lambda: bool(other.client.connection.slots))
+    response: FetchResponse = await follower.client.receive()
+    assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    follower.client.connection.close()
+    await write(rooms, producer)
+    assert (await other.receive())[0].records
+
+
+async def test_a_fetch_that_fails_in_a_way_nobody_foresaw_costs_its_connection(rooms: Rooms) -> None:
+    follower, producer = Follower(rooms), rooms.connect()
+    await follower.begin()
+    await write(rooms, producer)
+    await follower.receive()
+
+    def fail() -> None:
+        raise RuntimeError("of someone who waits for a commit")
+
+    rooms.partition(TOPIC).waiters.appendleft((1, fail, 1 << 62))
+    await follower.send({0: 1})
+    assert await follower.client.is_closed()

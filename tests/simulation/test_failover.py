@@ -148,6 +148,51 @@ def test_clients_are_told_for_a_while_of_a_broker_that_has_gone(tmp_path: Path) 
     simulate(1, scenario)
 
 
+def test_a_broker_whose_announcement_is_gone_is_told_of_once(tmp_path: Path) -> None:
+    """It announces itself again, and serves meanwhile."""
+
+    async def scenario() -> None:
+        async with SimulatedBrokers(tmp_path, 3, 1) as cluster:
+            client = Client(cluster)
+            await (await cluster.machines["b2"].store()).delete("/brokers/1")
+            for _ in range(2000):
+                found = await client.ask(1, MetadataRequest(topics=[]), 12, MetadataResponse)
+                assert found is not None
+                told = [broker.node_id for broker in found.brokers]
+                assert sorted(told) == [1, 2, 3]
+                await asyncio.sleep(0.001)
+
+    simulate(1, scenario)
+
+
+def test_a_session_of_followers_goes_on_for_ever(tmp_path: Path) -> None:
+    """The number of a fetch begins again at 1 behind the last."""
+
+    async def scenario() -> None:
+        async with SimulatedBrokers(tmp_path, 3, 1) as cluster:
+            client = Client(cluster)
+            await client.create(TOPIC, ALL, min_insync_replicas=3)
+            writer = Writer(client, cluster, TOPIC, "w", idempotent=False)
+            await writer.write()
+            await cluster.until_in_sync(TOPIC)
+            leader = cluster[1].broker
+            assert leader is not None
+            for follower in (2, 3):
+                broker = cluster[follower].broker
+                assert broker is not None
+                fetcher = broker.replicas._fetchers[1]
+                session = leader.router._context.replica_sessions[follower]
+                ahead = 0x7FFFFFFC - session.epoch
+                fetcher._session_epoch += ahead
+                session.epoch += ahead
+            sessions = dict(leader.router._context.replica_sessions)
+            for _ in range(8):
+                await writer.write(patience_s=2)
+            assert leader.router._context.replica_sessions == sessions, "they are still the same"
+
+    simulate(1, scenario)
+
+
 def image_of(machine: SimulatedBroker) -> ClusterImage:
     assert machine.broker is not None
     return machine.broker.image

@@ -100,6 +100,7 @@ class Broker:
         self._groups_to_be_told = False
         self._machines = itertools.count(1)
         self.replaced = asyncio.Event()  # by another process
+        self.has_store = False  # until then a start may be broken off anywhere
 
     async def start(self) -> None:
         try:
@@ -139,6 +140,7 @@ class Broker:
         self.image = ClusterImage(cluster_id="", controller_id=NO_LEADER)
         self._topic_view = ImageTopics(self.image)
         self._store = await world.open_store(settings, self.data_dir)
+        self.has_store = True
         self._catalog = Catalog(self._store, self.image, settings, node_id)
         await self._catalog.load(world.random_bytes)
         identity = known or folder.new(world.random_bytes, node_id)
@@ -358,7 +360,7 @@ class Broker:
             await self._worker.close()
             self.partitions.close()
             await self.administration.close()
-        if hasattr(self, "_store"):
+        if self.has_store:
             await self._store.close()
         os.close(self._lock)
 
@@ -447,7 +449,7 @@ async def _start(broker: Broker, stopping: asyncio.Event) -> bool:
     starting, told = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stopping.wait())
     await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
-    if not starting.done() and not hasattr(broker, "_store"):
+    if not starting.done() and not broker.has_store:
         starting.cancel()
     await asyncio.wait((starting,))
     if starting.cancelled():

@@ -20,7 +20,7 @@ from penstock.cluster.embedded import FILE_NAME, EmbeddedStore
 from penstock.cluster.identity import RandomBytes
 from penstock.cluster.settings import BrokerSettings
 from penstock.replication.commit import Commits, Committer
-from penstock.replication.fetcher import RESPONSE_MAX
+from penstock.replication.fetching import RESPONSE_MAX
 from penstock.replication.partitions import FOLDERS_AT_ONCE
 from penstock.storage.disk import Disk
 from penstock.storage.worker import Worker

@@ -148,6 +148,14 @@ class ErrorCode(IntEnum):
 MESSAGE_MAX = 1000  # a message may quote what a client sent, and must still fit into a response
 
 
+def code_of(number: int) -> ErrorCode:
+    """As another broker sent it, which may be a newer one."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class ApiError(Exception):
     """A request, or a part of it, that ends in an error code."""
 

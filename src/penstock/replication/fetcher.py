@@ -10,22 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from enum import Enum
-from struct import Struct
 from typing import Any, Protocol
 
 from penstock.protocol import plain_fetch
 from penstock.protocol.errors import ApiError, CorruptBatch, ErrorCode
-from penstock.protocol.framing import read_response
 from penstock.protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
     FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
     PartitionData,
-    ReplicaState,
 )
 from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -35,6 +28,15 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
 )
 from penstock.protocol.plain_fetch import Answered, Asked
 from penstock.replication.copying import copy
+from penstock.replication.fetching import (
+    FETCH_VERSION,
+    Key,
+    PlainFetch,
+    Round,
+    fetch_request,
+    forgotten_topics,
+    topics_of,
+)
 from penstock.replication.partition import Partition
 from penstock.replication.reconciling import parting
 from penstock.transport.peer import Address, Network, Peer
@@ -42,19 +44,14 @@ from penstock.transport.turn import Turn
 
 log = logging.getLogger("penstock.replication")
 
-FETCH_VERSION = plain_fetch.VERSION
 EPOCHS_VERSION = 4
 REQUEST_S_MAX = 10.0
 BACKOFF_S_FIRST = 0.02
 BACKOFF_S_MAX = 1.0
-RESPONSE_MAX = 4 * 1024 * 1024
 PARTITION_MAX = 1024 * 1024
 PARTITIONS_PER_REQUEST = 10_000
+SESSION_EPOCH_LAST = 0x7FFFFFFF
 PLAIN_MAX = 100  # partitions in a fetch that is written without the codec
-
-Key = tuple[bytes, int]  # topic id, partition
-
-_header = Struct(">ihhih").pack  # length, api key, version, correlation id, length of the client id
 
 
 class Keeper(Protocol):
@@ -92,44 +89,6 @@ class _Following:
         self.committed = 0  # what the leader said of its high watermark, which may be ahead of this log
 
 
-class _PlainFetch:
-    """One of the fetches that all but the first of a session are: it names what has changed, and forgets nothing."""
-
-    __slots__ = ("_middle", "_round")
-
-    def __init__(self, round: _Round, middle: bytes) -> None:
-        self._round = round
-        self._middle = middle
-
-    def frame(self, correlation_id: int, client_id: str) -> bytes:
-        name, middle, ends = client_id.encode(), self._middle, self._round
-        size = 11 + len(name) + len(ends.head) + len(middle) + len(ends.tail)
-        header = _header(size, plain_fetch.API_KEY, FETCH_VERSION, correlation_id, len(name))
-        return b"".join((header, name, b"\0", ends.head, middle, ends.tail))
-
-    def read(self, frame: memoryview) -> tuple[int, FetchResponse | list[Answered]]:
-        plain = plain_fetch.read_answer(frame)
-        if plain is None:
-            return read_response(FetchResponse, frame, FETCH_VERSION)
-        return plain[0], plain[2]
-
-
-class _Round:
-    """What every fetch says alike, until a setting or this broker's epoch changes."""
-
-    __slots__ = ("broker_epoch", "head", "tail", "wait_ms")
-
-    def __init__(self, node_id: int, broker_epoch: int, wait_ms: int) -> None:
-        self.broker_epoch = broker_epoch
-        self.wait_ms = wait_ms
-        self.head, self.tail = plain_fetch.request_ends(_request(node_id, broker_epoch, wait_ms))
-
-
-def _request(node_id: int, broker_epoch: int, wait_ms: int) -> FetchRequest:
-    state = ReplicaState(replica_id=node_id, replica_epoch=broker_epoch)
-    return FetchRequest(replica_state=state, max_wait_ms=wait_ms, min_bytes=1, max_bytes=RESPONSE_MAX)
-
-
 class Fetcher:
     def __init__(
         self,
@@ -165,7 +124,7 @@ class Fetcher:
         self._backoff_s = BACKOFF_S_FIRST
         self._resting = False
         self._reached = True
-        self._round = _Round(node_id, -1, 0)
+        self._round = Round(node_id, -1, 0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -372,18 +331,18 @@ class Fetcher:
         timeout_s = REQUEST_S_MAX + wait_ms / 1000
         if self._session_id and not self._forgotten and len(asked) <= PLAIN_MAX:
             if self._round.broker_epoch != epoch or self._round.wait_ms != wait_ms:
-                self._round = _Round(self._node_id, epoch, wait_ms)
+                self._round = Round(self._node_id, epoch, wait_ms)
             middle = plain_fetch.write_asked(self._session_id, self._session_epoch, asked)
-            self._fetches.exchange(_PlainFetch(self._round, middle), self._answered, timeout_s)
+            self._fetches.exchange(PlainFetch(self._round, middle), self._answered, timeout_s)
         else:
-            request = _request(self._node_id, epoch, wait_ms)
+            request = fetch_request(self._node_id, epoch, wait_ms)
             request.session_id, request.session_epoch = self._session_id, self._session_epoch
-            request.topics = _topics(asked)
-            request.forgotten_topics_data = _forgotten(self._forgotten)
+            request.topics = topics_of(asked)
+            request.forgotten_topics_data = forgotten_topics(self._forgotten)
             self._forgotten.clear()
             self._fetches.ask(request, FETCH_VERSION, FetchResponse, self._answered, timeout_s)
         if self._session_id:
-            self._session_epoch += 1
+            self._session_epoch = self._session_epoch + 1 if self._session_epoch < SESSION_EPOCH_LAST else 1
         self._sent += 1
 
     def _answered(self, response: FetchResponse | list[Answered] | None) -> None:
@@ -525,21 +484,3 @@ class Fetcher:
         self._storing.pop(key, None)
         if not self._storing:
             self._schedule()
-
-
-def _topics(asked: Iterable[Asked]) -> list[FetchTopic]:
-    topics: dict[bytes, FetchTopic] = {}
-    for topic_id, index, epoch, offset, last_epoch, start, size_max in asked:
-        partition = FetchPartition(
-            partition=index, current_leader_epoch=epoch, fetch_offset=offset, last_fetched_epoch=last_epoch,
-            log_start_offset=start, partition_max_bytes=size_max,
-        )  # fmt: skip
-        topics.setdefault(topic_id, FetchTopic(topic_id=topic_id)).partitions.append(partition)
-    return list(topics.values())
-
-
-def _forgotten(keys: Iterable[Key]) -> list[ForgottenTopic]:
-    topics: dict[bytes, ForgottenTopic] = {}
-    for topic_id, index in keys:
-        topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)
-    return list(topics.values())

@@ -95,7 +95,7 @@ class Partition:
         self.waiters: deque[Waiter] = deque()  # by rising offset
         self.fetchers: dict[Callable[[], None], None] = {}  # called when the high watermark moves
         self.followers: dict[Callable[[], None], None] = {}  # called when something was written
-        self.newest: tuple[int, bytes] | None = None  # an offset, and all from there to the end, for followers
+        self.newest: tuple[int, bytes] | None = None  # an offset, and what was written there last, for followers
         self.stored: Callable[[], None] | None = None  # called when a follower has for sure what it was sent
         self.error: OSError | None = None  # set once the partition has stopped
         self.deleted = False
@@ -617,6 +617,8 @@ class Partition:
         self._stable = None
         self.retired = [segment for segment in self.retired if segment in held]
         self.syncs.was_cut(held)
+        if not held:
+            self._unsynced_messages = 0
         self.checkpointed = 0
         if self.high_watermark > store.end_offset or self.high_watermark < store.start_offset:
             if self.high_watermark > store.end_offset:

@@ -149,7 +149,7 @@ class Replicas:
         reborn = [node_id for node_id, life in self._lives.items() if self._epoch_of(lives.get(node_id)) != life.epoch]
         for node_id in lives:
             self._image.departed.pop(node_id, None)
-        for node_id in self._lives.keys() - lives.keys():
+        for node_id in self._lives.keys() - lives.keys() - {self._node_id}:
             self._depart(self._lives[node_id])
         self._lives = lives
         for node_id in reborn:

@@ -37,8 +37,14 @@ class ShortReply:
         self._connection = connection
         self._correlation_id = correlation_id
         self._slot: Slot = connection.slot()
-        self._slot.cancel = memo.session.cancelled
-        self._slot.hurry = memo.session.finish
+        self._slot.cancel = self._cancelled
+        self._slot.hurry = self._hurry
+
+    def _cancelled(self) -> None:
+        self._memo.session.given_up(self)
+
+    def _hurry(self) -> None:
+        self._memo.session.hurry(self)
 
     def answer(self) -> bool:
         """Sends what there is, if it is plain. False: it is to be answered the ordinary way."""
@@ -46,7 +52,7 @@ class ShortReply:
         if answered is None:
             return False
         if answered:
-            self._memo.session.cancelled()
+            self._memo.session.given_up(self)
             parts = write_answer(self._correlation_id, self._memo.session.session_id, answered)
             self._connection.answer(self._slot, parts)
         return True
@@ -103,17 +109,16 @@ class ReplicaMemo:
             if partition is None or not self._is_plain(partition, leader_epoch, offset):
                 return False
             wanted = place.asked
-            if last_epoch != partition.log.epochs.latest or log_start != wanted.log_start_offset:
+            if leader_epoch != wanted.current_leader_epoch or last_epoch != partition.log.epochs.latest:
                 return False
-            if size_max != wanted.partition_max_bytes:
+            if log_start != wanted.log_start_offset or size_max != wanted.partition_max_bytes:
                 return False
-            found.append((place, partition, leader_epoch, offset))
+            found.append((place, partition, offset))
         session.next_epoch()
         now_ms, ready = self._turn.steady_ms(), session.ready
-        for place, partition, leader_epoch, offset in found:
+        for place, partition, offset in found:
             wanted = place.asked
-            wanted.fetch_offset, wanted.current_leader_epoch = offset, leader_epoch
-            wanted.last_fetched_epoch = partition.log.epochs.latest
+            wanted.fetch_offset, wanted.last_fetched_epoch = offset, partition.log.epochs.latest
             place.armed = True
             partition.fetched(self._replica, offset, now_ms)
             if partition.log.end_offset != offset:
@@ -196,7 +201,9 @@ def remember(
     """After an ordinary fetch of a session: the next may take the short way."""
     state = request.replica_state
     session = context.replica_sessions.get(state.replica_id) if state is not None else None
-    if session is None or version != VERSION or request.forgotten_topics_data or request.session_id == 0:
+    if state is None or session is None or state.replica_epoch != session.broker_epoch:
+        return  # whoever it was, it was refused
+    if version != VERSION or request.forgotten_topics_data or request.session_id == 0:
         return
     head, tail = request_ends(request)
     whole = bytes(frame)

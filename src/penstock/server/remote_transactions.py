@@ -10,14 +10,13 @@ import asyncio
 from typing import NamedTuple
 
 from penstock.coordinator.machine import ProducerStamp
-from penstock.protocol.errors import ErrorCode
+from penstock.protocol.errors import ErrorCode, code_of
 from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from penstock.transactions.marker_requests import code_of
 from penstock.transactions.transaction import TopicPartition
 from penstock.transport.outboxes import Outboxes
 from penstock.transport.peers import Peers

@@ -165,8 +165,8 @@ class ReplicaSession:
             # The first of a session waits for nothing: until it is answered the follower could not ask for more.
             return self._response(idle=True) or FetchResponse(session_id=self.session_id)
         waiting = _Deferring()
-        waiting.deferred.cancel = self.cancelled
-        waiting.deferred.hurry = self.finish
+        waiting.deferred.cancel = lambda: self.given_up(waiting)
+        waiting.deferred.hurry = lambda: self.hurry(waiting)
         self.wait(waiting, request.max_wait_ms)
         return waiting.deferred
 
@@ -262,6 +262,8 @@ class ReplicaSession:
 
     def wait(self, waiting: Waiting, wait_ms: int) -> None:
         loop = self._loop
+        if self._waiting is not None:  # of another connection, which must not go on with this session
+            self._resolve(FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
         self._waiting = waiting
         self._until = loop.time() + min(wait_ms, WAIT_MS_MAX) / 1000
         if self._timer is not None and self._timer.when() > self._until:
@@ -312,13 +314,18 @@ class ReplicaSession:
             self._resolve(self._response(idle=True) or FetchResponse(session_id=self.session_id))
 
     def _resolve(self, response: FetchResponse) -> None:
-        deferred = self._waiting
-        self.cancelled()
-        if deferred is not None:
-            deferred.resolve(response)
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.resolve(response)
 
-    def cancelled(self) -> None:
-        self._waiting = None
+    def hurry(self, waiting: Waiting) -> None:
+        if self._waiting is waiting:
+            self.finish()
+
+    def given_up(self, waiting: Waiting) -> None:
+        """Nobody waits for that answer any more, or it was sent."""
+        if self._waiting is waiting:
+            self._waiting = None
 
     def close(self) -> None:
         """Another session takes its place, or the follower is gone."""
@@ -337,7 +344,7 @@ class ReplicaSession:
         self._held[place] = None
         if self._held_timer is None:
             delay_s = self._replicas.next_send_ms(now_ms) / 1000
-            self._held_timer = asyncio.get_running_loop().call_later(delay_s, self._release)
+            self._held_timer = self._loop.call_later(delay_s, self._release)
 
     def _release(self) -> None:
         self._held_timer = None

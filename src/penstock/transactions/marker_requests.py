@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from penstock.coordinator.machine import ProducerStamp
 from penstock.coordinator.shard import Done
-from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.errors import ApiError, ErrorCode, code_of
 from penstock.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -92,11 +92,3 @@ def _codes(response: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition]
         for topic in marker.topics
         for partition in topic.partitions
     }
-
-
-def code_of(number: int) -> ErrorCode:
-    """As another broker sent it, which may be a newer one."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -14,6 +14,7 @@ holds the place of an answer that is not there yet.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import struct
@@ -23,6 +24,8 @@ from typing import Any, Protocol
 
 from penstock.transport.memory import MemoryBudget
 from penstock.transport.turn import RECEIVE_BYTES, ReceiveBuffer, Turn
+
+log = logging.getLogger("penstock.transport")
 
 UNSENT_MAX = 4 * 1024 * 1024  # answers that wait for a slow reader
 SLOTS_MAX = 1024  # requests that wait for an answer
@@ -151,7 +154,7 @@ class Connection:
         self._frames(buffer, have + received)
 
     def _frames(self, buffer: ReceiveBuffer, end: int) -> None:
-        data, view, dispatch = buffer.bytes, buffer.view, self.dispatch
+        data, view = buffer.bytes, buffer.view
         position = 0
         while end - position >= 4:
             (size,) = _size(data, position)
@@ -164,16 +167,26 @@ class Connection:
                     self._begin_large(size + 4, view[position:end])
                     return
                 break
-            memo = self.memo
-            if (memo is None or not memo.run(self, data, view, position, stop)) and not dispatch(
-                self, data, view, position, stop
-            ):
+            if not self._handle(data, view, position, stop):
                 if not self.closed:
                     self._pause("order")
                 break
             position = stop
         if position < end and not self.closed:
             self._partial = bytes(view[position:end])
+
+    def _handle(self, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
+        """One frame. False: not now, or the connection was closed."""
+        memo = self.memo
+        if memo is not None:
+            try:
+                if memo.run(self, data, view, start, stop):
+                    return True
+            except Exception:
+                log.exception("closed connection: the request failed", extra={"from": self.host})
+                self.close()
+                return False
+        return self.dispatch(self, data, view, start, stop)
 
     def _begin_large(self, need: int, begun: memoryview) -> None:
         if self.slots and not self.slots[-1].shared:  # its turn comes after an answer that may take minutes
@@ -231,10 +244,7 @@ class Connection:
         large, need = self._large, self._large_need
         assert large is not None
         self.turn.schedule()
-        memo = self.memo
-        if (memo is None or not memo.run(self, large.bytes, large.view, 0, need)) and not self.dispatch(
-            self, large.bytes, large.view, 0, need
-        ):
+        if not self._handle(large.bytes, large.view, 0, need):
             if not self.closed:
                 self._pause("order")
             return

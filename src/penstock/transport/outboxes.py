@@ -7,6 +7,7 @@ answer, everyone who waits for it is told, since by now it may be another that h
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable
@@ -14,6 +15,8 @@ from typing import Generic, Protocol, TypeVar
 
 from penstock.protocol.schema import Message
 from penstock.transport.peers import Peers
+
+log = logging.getLogger("penstock.transport")
 
 
 class Wanted(Protocol):
@@ -73,10 +76,18 @@ class Outboxes(ABC, Generic[W, R]):
             if response is None:
                 waiting = [*batch, *self._queues[node_id]]
                 self._queues[node_id].clear()
-            self.answered(node_id, waiting, response)
-            self._send(node_id)
+            try:
+                self.answered(node_id, waiting, response)
+            finally:
+                self._send(node_id)
 
-        self._peers.tell(node_id, self.request(batch), self._version, self._response, answered)
+        try:
+            request = self.request(batch)
+        except Exception:
+            log.exception("nothing was asked of a broker", extra={"broker": node_id})
+            answered(None)
+            return
+        self._peers.tell(node_id, request, self._version, self._response, answered)
 
     def _take(self, queue: deque[W]) -> list[W]:
         batch: list[W] = []

@@ -147,8 +147,12 @@ class TcpPeer:
             sock = await asyncio.wait_for(self._open(), CONNECT_S_MAX)
         except (TimeoutError, OSError) as error:
             log.debug("no connection to a broker: %s", error)
-            self._connecting = None
-            self._lost()
+            if self._connecting is asyncio.current_task():
+                self._connecting = None
+                self._lost()
+            return
+        if self._connecting is not asyncio.current_task():  # given up in the moment when it was made
+            sock.close()
             return
         self._connecting = None
         self._connection = Connection(
@@ -233,6 +237,7 @@ class TcpPeer:
             self._timer.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
+            self._connecting = None
         if self._connection is not None:
             self._connection.close()
         else:
