@@ -187,6 +187,13 @@ async def test_two_brokers_of_one_number_or_in_one_folder(cluster: Cluster) -> N
     await cluster.create("t")  # it works on
 
 
+async def test_two_brokers_at_one_address(cluster: Cluster) -> None:
+    first = await cluster.start(1)
+    with pytest.raises(StartError, match=f"broker 1 is known at 127.0.0.1:{first.port} already"):
+        await cluster.start(2, advertised=f"127.0.0.1:{first.port}")
+    await cluster.start(2)  # and nothing of the attempt is left
+
+
 async def test_a_folder_belongs_to_one_broker_of_one_cluster(cluster: Cluster, zookeeper_path: str) -> None:
     await cluster.start(1)
     await cluster.stop(1)

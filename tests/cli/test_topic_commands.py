@@ -69,7 +69,7 @@ def test_an_existing_topic_is_refused_unless_that_is_fine(penstock: Penstock, to
     [
         (["-c", "retention.mss=5"], "Did you mean 'retention.ms'?"),
         (["-c", "retention.ms=soon"], "INVALID_CONFIG"),
-        (["-r", "3"], "try -r 1"),
+        (["-r", "3"], "try fewer, or leave out -r"),
     ],
 )
 def test_a_topic_that_can_not_be_is_refused_with_advice(penstock: Penstock, options: list[str], advice: str) -> None:

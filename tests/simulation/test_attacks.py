@@ -20,6 +20,12 @@ from penstock.cluster.coordination import Operation, Set
 from penstock.cluster.nodes import TopicNode
 from penstock.cluster.partition_changes import PartitionChanges
 from penstock.protocol.errors import ErrorCode
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from penstock.replication.in_sync import InSyncReplicas
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Key, Replicas
@@ -115,6 +121,28 @@ def test_whoever_is_taken_in_is_the_one_who_showed_that_it_has_all(
     if not rule:
         monkeypatch.setattr(Catalog, "version_of", lambda self, name: 0)
     assert bool(simulate(1, scenario)) is not rule
+
+
+def test_a_replica_that_is_heard_of_late_by_its_leader_is_taken_in_though_nothing_is_written(tmp_path: Path) -> None:
+    """The new replica knows of itself before its leader does, and has nothing to fetch."""
+
+    async def scenario() -> None:
+        async with SimulatedBrokers(tmp_path, 3, 1) as cluster:
+            client = Client(cluster)
+            await client.create(TOPIC, [1, 2])
+            await asyncio.sleep(1)
+            cluster.zookeeper.cut("b1")
+            wanted = ReassignablePartition(partition_index=0, replicas=[1, 2, 3])
+            request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=TOPIC, partitions=[wanted])])
+            found = await client.ask(2, request, 0, AlterPartitionReassignmentsResponse)
+            assert found is not None
+            assert found.responses[0].partitions[0].error_code == 0
+            await cluster.until("it knows of itself", lambda: 3 in cluster[3].knows(TOPIC).replicas)
+            await asyncio.sleep(1)
+            cluster.heal()
+            await cluster.until("it is in sync", lambda: in_sync(cluster) == (1, 2, 3), 20)
+
+    simulate(1, scenario)
 
 
 # ---- replicas that can't be trusted

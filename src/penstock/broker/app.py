@@ -250,10 +250,22 @@ class Broker:
         self._endpoints = tuple(endpoints)
         self.image.here = BrokerState(self._node_id, self._endpoints, settings.get("broker.rack"))
 
+    def _refuse_taken_address(self) -> None:
+        """Clients and brokers would ask one for what the other has."""
+        here = {(each.host, each.port) for each in self._endpoints}
+        for broker in self.image.brokers.values():
+            for each in broker.endpoints:
+                if broker.node_id != self._node_id and (each.host, each.port) in here:
+                    raise StartError(
+                        f"broker {broker.node_id} is known at {each.host}:{each.port} already. Give this one an "
+                        "address of its own with --listen or 'advertised'; if that one is gone, try again in a moment"
+                    )
+
     async def _join(self) -> None:
         """Announces this broker. From here on it leads and follows."""
         patience_s = ID_PATIENCE * self.settings.get("zookeeper.session.timeout.ms") / 1000
         await self._membership.claim(patience_s)
+        self._refuse_taken_address()
         await self._suspicion.act(self._catalog, self.image)
         rack = self.settings.get("broker.rack")
         broker = await self._membership.join(self._endpoints, rack)

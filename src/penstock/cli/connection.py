@@ -27,7 +27,7 @@ Key = tuple[str, int]  # topic and partition
 UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
 HINTS = {
     KafkaError.TOPIC_ALREADY_EXISTS: "Use --if-not-exists to accept a topic that is there already.",
-    KafkaError.INVALID_REPLICATION_FACTOR: "There can't be more replicas than brokers: try -r 1.",
+    KafkaError.INVALID_REPLICATION_FACTOR: "There can't be more replicas than brokers: try fewer, or leave out -r.",
     KafkaError.INVALID_PARTITIONS: "A topic has at least one partition, and partitions can be added but not removed.",
     KafkaError.NON_EMPTY_GROUP: "Stop the group's consumers first; 'penstock group describe' names them.",
     KafkaError.TOPIC_EXCEPTION: "A topic's name has letters, digits, '.', '_' and '-', and at most 249 of them.",

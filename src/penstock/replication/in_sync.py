@@ -125,6 +125,10 @@ class InSyncReplicas:
         starts = [max(position.start, 0) for replica, position in self._positions.items() if lives(replica)]
         return min((start, *starts))
 
+    def knows(self, replica: int) -> bool:
+        """Whether it is a replica of this partition, as far as its leader has heard."""
+        return replica in self._positions
+
     def forget(self, replica: int) -> None:
         """Another life of the broker begins: nothing is known of it."""
         position = self._positions.get(replica)

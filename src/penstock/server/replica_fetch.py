@@ -234,6 +234,10 @@ class ReplicaSession:
             return ErrorCode.FENCED_LEADER_EPOCH
         if partition.error is not None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.deleted else ErrorCode.KAFKA_STORAGE_ERROR
+        if partition.in_sync is None or not partition.in_sync.knows(self.replica):
+            # It has heard of its new replica before its leader has. What it asks for now would not be counted, and if
+            # nothing is written it would not ask again: so it is to come back.
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return None
 
     def _diverges(self, partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:

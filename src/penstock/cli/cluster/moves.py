@@ -184,11 +184,13 @@ class Meter:
         total = sum(move.moved_bytes for move in moves.values())
         done = sum(move.moved_bytes for key, move in moves.items() if key not in moving)
         done += sum(min(size, moves[key].size_bytes) for (key, _), size in arrived.items() if key in moves)
-        part = done / total if total else complete / len(waited) if waited else 1.0
+        part = complete / len(waited) if waited else 1.0
+        if total:  # what has arrived is not all: a replica must be in sync, too
+            part = (part + min(1.0, done / total)) / 2
         amount = f"{complete:,} of {plural(len(waited), 'partition')}"
         if total:
             amount += f", {human(done)} of {human(total)}"
-        self._bar.update(self._task, completed=min(1.0, part), amount=amount)
+        self._bar.update(self._task, completed=part, amount=amount)
         late = time.monotonic() - self._said_at >= LINE_S or not moving
         if waited and not self._fine and not self._quiet and amount != self._said and late:
             self._said, self._said_at = amount, time.monotonic()
