@@ -39,6 +39,20 @@ def test_what_is_balanced_already_does_not_change(question: Question) -> None:
     assert UNIFORM.assign(*answered(question, assignment)) == assignment
 
 
+def test_what_was_shared_out_by_racks_is_level_too() -> None:
+    """The member in a rack has its fellow take other topics, of which one that reads less has none so far."""
+    topics = [topic(0, 2), topic(1, 1), topic(2, 4), topic(3, 9)]
+    members = {
+        "member-0-1": member(*topics, owned={topics[2].topic_id: frozenset({0, 1, 2})}),
+        "member-0-3": member(*topics, rack="east"),
+        "member-0-4": member(topics[1], topics[2]),
+        "member-1-0": member(topics[0], topics[1], topics[3]),
+    }
+    question = Question(members, by_id(*topics))
+    assignment = UNIFORM.assign(*question)
+    assert UNIFORM.assign(*answered(question, assignment)) == assignment
+
+
 @given(questions())
 def test_the_order_in_which_members_and_topics_are_given_does_not_matter(question: Question) -> None:
     members = dict(reversed(question.members.items()))

@@ -32,6 +32,7 @@ class UniformAssignor:
         spread.place()
         spread.level()
         spread.match_racks()
+        spread.level()  # those who share out hold other topics now, which someone with fewer may read
         return spread.result()
 
 
@@ -175,6 +176,7 @@ class _Spread:
             loose += new
             for partition in new:
                 member.give(partition)
+            member.yields = None
         loose.sort()
         racks = [self._racks_of(partition) for partition in loose]
         room = [fewest - member.load for member in members]
