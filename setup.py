@@ -23,6 +23,7 @@ HOT = [
     "replication/in_sync.py",
     "replication/batches.py",
     "replication/syncs.py",
+    "replication/waiters.py",
     "replication/partition.py",
     "replication/copying.py",
     "replication/fetching.py",

@@ -12,6 +12,7 @@ from penstock.cluster.embedded import FILE_NAME, EmbeddedStore
 from penstock.cluster.model import ClusterImage, PartitionState, TopicState
 from penstock.cluster.nodes import TopicNode, save
 from penstock.cluster.settings import BrokerSettings
+from tests.machine import slowness
 
 
 async def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ async def test_a_second_broker_is_kept_off_the_folder(tmp_path: Path) -> None:
     await first.close()
 
 
-async def test_ten_thousand_topics_load_in_a_fifth_of_a_second_at_most(tmp_path: Path) -> None:
+async def test_ten_thousand_topics_load_in_a_fifth_of_a_second(tmp_path: Path) -> None:
     store = await EmbeddedStore.open(tmp_path)
     await Catalog(store, ClusterImage("", 1), BrokerSettings(), 1).load(os.urandom)
     partition = PartitionState(1, 0, (1,), (1,))
@@ -66,14 +67,14 @@ async def test_ten_thousand_topics_load_in_a_fifth_of_a_second_at_most(tmp_path:
         await store.close()
         assert len(image.topics) == 10_000
         assert image.topics["t77"] == topics[77]
-    assert min(durations) < 0.2, f"{min(durations) * 1000:.0f} ms"  # 80 ms where this was written
+    assert min(durations) < 0.2 * slowness(), f"{min(durations) * 1000:.0f} ms"
 
 
 async def test_many_writes_in_one_transaction_are_quick(tmp_path: Path) -> None:
     store = await EmbeddedStore.open(tmp_path)
     began = time.perf_counter()
     await store.multi([Create(f"/n{n}") for n in range(1000)])
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - began < 1 * slowness()
     await store.close()
 
 

@@ -335,7 +335,7 @@ def end(engine: Engine, epoch: int = 1, *, bumped: bool = False) -> list[Any]:
 def begin(engine: Engine, epoch: int, value: int = 5) -> Any:
     """A producer's records, which it was let in for."""
     partition = engine.held.get(TOPIC)
-    partition.verified(7, epoch, partition.admission.begin(7))
+    partition.admission.verified(7, epoch, partition.admission.begin(7))
     machine = engine.machines[-1]
     original: Callable[..., Outcome] = machine.on_decide
     machine.on_decide = lambda command, _: Outcome(

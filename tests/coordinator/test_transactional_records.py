@@ -19,7 +19,7 @@ COMMIT, ABORT = Marker(True, 0), Marker(False, 0)
 def admit(engine: Engine, producer: ProducerStamp = PRODUCER) -> None:
     """As the handler does when the coordinator of the transaction knows of the partition."""
     partition = engine.held.get(TOPIC)
-    partition.verified(*producer, partition.admission.begin(producer.producer_id))
+    partition.admission.verified(*producer, partition.admission.begin(producer.producer_id))
 
 
 def add(engine: Engine, machine: CountingMachine, *values: int, producer: ProducerStamp = PRODUCER) -> Answer:

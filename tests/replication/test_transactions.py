@@ -28,7 +28,7 @@ class Transactional(Led):
 
     def admit(self, producer: int, epoch: int = 0) -> bool:
         partition = self.partition
-        return partition.verified(producer, epoch, partition.admission.begin(producer))
+        return partition.admission.verified(producer, epoch, partition.admission.begin(producer))
 
     def batch(self, producer: int, epoch: int = 0, count: int = 1, *, transactional: bool = True) -> memoryview:
         sequence = self._sequences.get((producer, epoch), 0)
@@ -80,22 +80,22 @@ def code(call: Any, *arguments: Any) -> ErrorCode:
 
 
 def test_a_batch_begins_a_transaction_only_if_its_producer_was_let_in(led: Transactional) -> None:
-    assert led.partition.needs_verification(7, 0)
+    assert led.partition.admission.needs_verification(7, 0)
     assert led.refused(batch(producer=(7, 0, 0), transactional=True)) is ErrorCode.INVALID_TXN_STATE
     assert led.admit(7)
     assert led.refused(batch(producer=(7, 1, 0), transactional=True)) is ErrorCode.INVALID_TXN_STATE
     assert led.admit(7)
     led.append(led.batch(7))
-    assert not led.partition.needs_verification(7, 0)
+    assert not led.partition.admission.needs_verification(7, 0)
     led.append(led.batch(7))
-    assert led.partition.needs_verification(7, 1)
+    assert led.partition.admission.needs_verification(7, 1)
 
 
 def test_a_marker_between_the_question_and_the_answer_voids_the_answer(led: Transactional) -> None:
     """The coordinator said yes before it ended the transaction, and the batch comes behind the marker."""
     asked = led.partition.admission.begin(7)
     led.end(7, ABORT)
-    assert not led.partition.verified(7, 0, asked)
+    assert not led.partition.admission.verified(7, 0, asked)
     assert led.refused(batch(producer=(7, 0, 0), transactional=True)) is ErrorCode.INVALID_TXN_STATE
     led.commit()
     assert led.stable() == (0, 0)  # where nothing was ever written, a marker has nothing to end
@@ -110,24 +110,24 @@ def test_a_marker_between_the_answer_and_the_batch_voids_the_answer(led: Transac
 def test_a_marker_for_another_producer_voids_nothing(led: Transactional) -> None:
     asked = led.partition.admission.begin(7)
     led.end(8, ABORT)
-    assert led.partition.verified(7, 0, asked)
+    assert led.partition.admission.verified(7, 0, asked)
     led.append(led.batch(7))
 
 
 def test_requests_that_ask_at_once_share_the_answer(led: Transactional) -> None:
     partition = led.partition
     first, second = partition.admission.begin(7), partition.admission.begin(7)
-    assert partition.verified(7, 0, first)
-    assert partition.verified(7, 0, second)
+    assert partition.admission.verified(7, 0, first)
+    assert partition.admission.verified(7, 0, second)
     led.append(led.batch(7))
 
 
 def test_the_second_of_two_that_ask_at_once_is_let_in_behind_the_batch_of_the_first(led: Transactional) -> None:
     partition = led.partition
     first, second = partition.admission.begin(7), partition.admission.begin(7)
-    assert partition.verified(7, 0, first)
+    assert partition.admission.verified(7, 0, first)
     led.append(led.batch(7))
-    assert partition.verified(7, 0, second), "the transaction is open here"
+    assert partition.admission.verified(7, 0, second), "the transaction is open here"
     led.append(led.batch(7))
 
 
@@ -136,8 +136,8 @@ def test_an_answer_from_before_the_marker_does_not_void_the_question_behind_it(l
     old = partition.admission.begin(7)
     led.end(7, ABORT)
     new = partition.admission.begin(7)
-    assert not partition.verified(7, 0, old)
-    assert partition.verified(7, 1, new)
+    assert not partition.admission.verified(7, 0, old)
+    assert partition.admission.verified(7, 1, new)
 
 
 def test_a_question_that_was_given_up_leaves_nothing(led: Transactional) -> None:
@@ -300,7 +300,7 @@ def test_a_marker_that_could_not_be_written_leaves_the_transaction_open(tmp_path
     led.end_turn()
     assert answers == [f"{next_offset - 1} lost"]
     assert led.stable() == (0, 2)
-    assert not led.partition.needs_verification(1, 0)
+    assert not led.partition.admission.needs_verification(1, 0)
     disk.heal()
     led.end(1)
     led.commit()
@@ -322,7 +322,7 @@ def test_a_first_batch_that_could_not_be_written_begins_nothing(tmp_path: Path) 
     led.append(batch(producer=(1, 0, 0), transactional=True))
     led.end_turn()
     disk.heal()
-    assert led.partition.needs_verification(1, 0)
+    assert led.partition.admission.needs_verification(1, 0)
     led.admit(1)
     led.append(batch(producer=(1, 0, 0), transactional=True))
     led.end(1)

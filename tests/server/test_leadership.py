@@ -127,7 +127,7 @@ async def test_only_what_is_committed_can_be_deleted(rooms: Rooms) -> None:
     client, partition = rooms.connect(), rooms.partition("t")
     partition.high_watermark = 2
     assert await delete_records(client, 3) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-    rooms.replicas.begins_at(partition, 2, 2)  # the other replica has deleted so much already
+    rooms.replicas.low_watermarks.begins_at(partition, 2, 2)  # the other replica has deleted so much already
     assert await delete_records(client, -1) == (0, 2)
     assert await list_offset(client, EARLIEST) == (0, 2)
 

@@ -20,7 +20,6 @@ from penstock.protocol.messages.fetch import (
     ReplicaState,
 )
 from penstock.protocol.messages.produce import ProduceResponse
-from penstock.replication.partition import Partition
 from penstock.server import replica_fetch
 from penstock.server.fast_replica import ReplicaMemo
 from tests.fakes import until
@@ -185,21 +184,6 @@ async def test_the_session_of_a_follower_that_is_gone_is_woken_no_more(rooms: Ro
     assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "if it lives after all, it begins anew"
 
 
-async def test_a_follower_that_was_put_out_while_it_waited_is_taken_in_again_though_it_has_nothing_to_ask(
-    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    follower = Follower(rooms)
-    await follower.begin()
-    proposed: list[tuple[Partition, int]] = []
-    monkeypatch.setattr(rooms.replicas, "propose", lambda partition, replica: proposed.append((partition, replica)))
-    for index in range(2):
-        rooms.set_partition(TOPIC, replace(IN_SYNC, isr=(1,)), index)
-    for _ in range(2):
-        await follower.send({}, wait_ms=0)
-        await follower.receive()
-    assert (rooms.partition(TOPIC), FOLLOWER) in proposed
-
-
 async def test_nobody_goes_on_with_a_session_who_does_not_know_the_broker_s_epoch(rooms: Rooms) -> None:
     follower, producer, liar = Follower(rooms), rooms.connect(), rooms.connect()
     await follower.begin()
@@ -237,6 +221,6 @@ async def test_a_fetch_that_fails_in_a_way_nobody_foresaw_costs_its_connection(r
     def fail() -> None:
         raise RuntimeError("of someone who waits for a commit")
 
-    rooms.partition(TOPIC).waiters.appendleft((1, fail, 1 << 62))
+    rooms.partition(TOPIC).when_committed(1, fail)
     await follower.send({0: 1})
     assert await follower.client.is_closed()

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster.departures import TOLD_S
 from penstock.cluster.model import ClusterImage
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from penstock.replication.replicas import DEPARTED_S
 from tests.simulation import scenarios
 from tests.simulation.brokers import SimulatedBroker, SimulatedBrokers, simulate
 from tests.simulation.client import Client, Writer
@@ -138,7 +138,7 @@ def test_clients_are_told_for_a_while_of_a_broker_that_has_gone(tmp_path: Path) 
             await cluster[3].stop()
             await cluster.until("it is gone", lambda: 3 not in image_of(cluster[1]).brokers)
             assert await told() == [1, 2, 3]
-            await asyncio.sleep(DEPARTED_S)
+            await asyncio.sleep(TOLD_S)
             assert await told() == [1, 2]
             await cluster[3].start()
             await cluster.until("it is back", lambda: 3 in image_of(cluster[1]).brokers)

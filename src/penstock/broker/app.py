@@ -36,6 +36,7 @@ from penstock.cluster.catalog import Catalog
 from penstock.cluster.controller import Controller
 from penstock.cluster.coordination import CoordinationError, Disconnected
 from penstock.cluster.deletions import Deletions
+from penstock.cluster.departures import Departures
 from penstock.cluster.embedded import FILE_NAME
 from penstock.cluster.membership import IdTaken, Membership
 from penstock.cluster.model import NO_LEADER, BrokerState, ClusterImage, Endpoint, TopicState
@@ -202,6 +203,8 @@ class Broker:
             catalog.subscribe(listener)
         catalog.on_cluster(self.replicas.brokers_changed)
         catalog.on_cluster(lambda: replica_fetch.close_gone(context))
+        self._departures = Departures(image, node_id)
+        catalog.on_cluster(self._departures.look)
         catalog.on_cluster(lambda: self._membership.look(image.brokers))
         settings.subscribe(self.partitions.settings_changed)
         self._controller = Controller(catalog, self._store, image, settings, node_id, alone=not self._in_cluster)
@@ -271,6 +274,7 @@ class Broker:
         broker = await self._membership.join(self._endpoints, rack)
         self.image.brokers[self._node_id] = broker
         self.image.generation += 1
+        self._departures.look()
         await self._controller.start()
         self.replicas.start()
         if topic := self.image.topics.get(OFFSETS_TOPIC):

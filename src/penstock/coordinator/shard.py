@@ -175,7 +175,7 @@ class Shard:
         partition = self.partition
         if outcome.records and outcome.producer is not None:
             try:
-                partition.check_producer(*outcome.producer)
+                partition.admission.check_producer(*outcome.producer)
             except ApiError as error:  # a zombie's: nothing is wrong with the machine
                 self._refuse(outcome, error)
                 return

@@ -54,18 +54,25 @@ def request_ends(request: FetchRequest) -> tuple[bytes, bytes]:
 def write_asked(session_id: int, session_epoch: int, asked: list[Asked]) -> bytes:
     """The middle of a request's body: the session, and the partitions that are asked for."""
     parts: list[bytes] = []
-    topics, at, count = 0, 0, len(asked)
-    while at < count:
-        topic_id, first = asked[at][0], at
-        while at < count and asked[at][0] == topic_id:
-            at += 1
-        parts.append(topic_id)
-        parts.append(uvarint(at - first + 1))
-        for _, index, epoch, offset, last_epoch, start, size_max in asked[first:at]:
+    topics = _topics([each[0] for each in asked])
+    for first, stop in topics:
+        parts.append(asked[first][0])
+        parts.append(uvarint(stop - first + 1))
+        for _, index, epoch, offset, last_epoch, start, size_max in asked[first:stop]:
             parts.append(_pack_asked(index, epoch, offset, last_epoch, start, size_max, 0))
         parts.append(b"\0")
-        topics += 1
-    return b"".join((_session(session_id, session_epoch), uvarint(topics + 1), *parts))
+    return b"".join((_session(session_id, session_epoch), uvarint(len(topics) + 1), *parts))
+
+
+def _topics(topic_ids: list[bytes]) -> list[tuple[int, int]]:
+    """Where each topic's partitions begin and end, which stand together."""
+    found: list[tuple[int, int]] = []
+    first = 0
+    for at in range(1, len(topic_ids) + 1):
+        if at == len(topic_ids) or topic_ids[at] != topic_ids[first]:
+            found.append((first, at))
+            first = at
+    return found
 
 
 def read_asked(data: bytearray, at: int, stop: int) -> list[Asked] | None:
@@ -102,14 +109,11 @@ def write_answer(correlation_id: int, session_id: int, answered: list[Answered])
     """A whole frame, in parts: records may be ranges of files."""
     out: list[Any] = [b""]
     parts: list[bytes] = []  # those that have not gone to `out` yet
-    size, topics, at, count = 0, 0, 0, len(answered)
-    while at < count:
-        topic_id, first = answered[at][0], at
-        while at < count and answered[at][0] == topic_id:
-            at += 1
-        parts.append(topic_id)
-        parts.append(uvarint(at - first + 1))
-        for _, index, high_watermark, start, records in answered[first:at]:
+    size, topics = 0, _topics([each[0] for each in answered])
+    for first, stop in topics:
+        parts.append(answered[first][0])
+        parts.append(uvarint(stop - first + 1))
+        for _, index, high_watermark, start, records in answered[first:stop]:
             parts.append(_pack_data(index, 0, high_watermark, -1, start, 0, -1))
             parts.append(uvarint(len(records) + 1))
             if isinstance(records, bytes):
@@ -122,9 +126,8 @@ def write_answer(correlation_id: int, session_id: int, answered: list[Answered])
                 parts = []
             parts.append(b"\0")
         parts.append(b"\0")
-        topics += 1
     parts.append(b"\0")
-    rest, number = b"".join(parts), uvarint(topics + 1)
+    rest, number = b"".join(parts), uvarint(len(topics) + 1)
     size += len(rest)
     head = _pack_head(HEAD_SIZE - 4 + len(number) + size, correlation_id, 0, 0, 0, session_id) + number
     if len(out) == 1:

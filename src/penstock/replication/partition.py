@@ -32,6 +32,7 @@ from penstock.replication.commit import Commits
 from penstock.replication.in_sync import InSyncReplicas
 from penstock.replication.partition_settings import Flush, PartitionSettings
 from penstock.replication.syncs import SmallFile, Syncs
+from penstock.replication.waiters import NEVER_MS, Waiters
 from penstock.storage import aborted, leader_epochs
 from penstock.storage.aborted import Marker
 from penstock.storage.log import Log, LogPosition
@@ -41,12 +42,8 @@ from penstock.transport.turn import Turn
 log = logging.getLogger("penstock.partition")
 
 MANY_BYTES = 1 << 40  # more than any reader waits for
-NEVER_MS = 1 << 62
 ENDS_REMEMBERED = 1024
 NEWEST_MAX = 20_000  # bytes of a write that are kept until the followers have them
-
-Waiter = tuple[int, Callable[[], None], int]
-"""The offset that the high watermark must reach, whom to call then, and until when that is waited for."""
 
 Appended = tuple[int, int, int]
 """Base offset; the offset that the high watermark must reach before acks=all is true; log append time or -1."""
@@ -92,7 +89,7 @@ class Partition:
         if high_watermark is not None and high_watermark < log.end_offset:
             self.high_watermark = max(high_watermark, log.start_offset)
             self.committed = log.position_of(self.high_watermark)
-        self.waiters: deque[Waiter] = deque()  # by rising offset
+        self.waiters = Waiters()
         self.fetchers: dict[Callable[[], None], None] = {}  # called when the high watermark moves
         self.followers: dict[Callable[[], None], None] = {}  # called when something was written
         self.newest: tuple[int, bytes] | None = None  # an offset, and what was written there last, for followers
@@ -110,7 +107,7 @@ class Partition:
         self.checkpointed = 0  # how much of the active segment its saved index covers
         self._stable: LogPosition | None = None  # where the first open transaction begins, while one is open
         self._ends: deque[LogPosition] = deque(maxlen=ENDS_REMEMBERED)  # where the high watermark may come to stand
-        self.admission = Admission()
+        self.admission = Admission(log, self.name)
 
     def use_settings(self, settings: PartitionSettings) -> None:
         before, self.settings = self.settings, settings
@@ -153,8 +150,10 @@ class Partition:
         if attributes & (TRANSACTIONAL | COMPRESSION_MASK):
             check_attributes(attributes, producer_id, may_be_transactional)
         ahead_ms = max_timestamp - now_ms
-        if ahead_ms > settings.timestamp_after_max_ms or -ahead_ms > settings.timestamp_before_max_ms:
-            self._check_timestamp(max_timestamp)
+        out_of_range = ahead_ms > settings.timestamp_after_max_ms or -ahead_ms > settings.timestamp_before_max_ms
+        if out_of_range and not settings.log_append_time:
+            problem = f"Timestamp {max_timestamp} of message is out of range for {self.name}"
+            raise ApiError(ErrorCode.INVALID_TIMESTAMP, problem)
         if self.error is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} has stopped: {self.error}")
         store = self.log
@@ -167,7 +166,7 @@ class Partition:
             if known is not None:
                 return known.base_offset, known.last_offset + 1, known.timestamp_ms
             if attributes & TRANSACTIONAL or producers.any_open:
-                self._check_transaction(producer_id, epoch, attributes & TRANSACTIONAL != 0)
+                self.admission.check_batch(producer_id, epoch, attributes & TRANSACTIONAL != 0)
         base_offset = store.next_offset
         append_time = -1
         if settings.log_append_time:
@@ -231,35 +230,6 @@ class Partition:
 
     # ---- transactions
 
-    def _check_transaction(self, producer_id: int, epoch: int, transactional: bool) -> None:
-        """A batch may begin a transaction here only if the coordinator knows of it: nobody else would ever end it."""
-        producers = self.log.producers
-        if not transactional:
-            if producers.has_open(producer_id):
-                raise ApiError(
-                    ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open in {self.name}"
-                )
-        elif not producers.is_open(producer_id, epoch) and not self.admission.use(producer_id, epoch):
-            raise ApiError(ErrorCode.INVALID_TXN_STATE, "the batch is not part of an ongoing transaction")
-
-    def check_producer(self, producer_id: int, epoch: int) -> None:
-        """Whether a coordinator may append in this producer's transaction."""
-        producers = self.log.producers
-        if producer_id < 0 or epoch < 0:
-            raise ApiError(ErrorCode.INVALID_RECORD, f"there is no producer {producer_id} of epoch {epoch}")
-        producers.check(producer_id, epoch, -1, 1)
-        if not producers.is_open(producer_id, epoch) and not self.admission.knows(producer_id, epoch):
-            raise ApiError(ErrorCode.INVALID_TXN_STATE, "the records are not part of an ongoing transaction")
-
-    def needs_verification(self, producer_id: int, epoch: int) -> bool:
-        return not self.log.producers.is_open(producer_id, epoch)
-
-    def verified(self, producer_id: int, epoch: int, begun: object) -> bool:
-        """The coordinator knows of the transaction. False if a marker has ended it meanwhile."""
-        self.admission.verified(producer_id, epoch, begun)
-        # Another request of the producer may have been faster, and may even have begun it.
-        return self.admission.knows(producer_id, epoch) or self.log.producers.is_open(producer_id, epoch)
-
     def append_marker(self, producer_id: int, epoch: int, marker: Marker, now_ms: int) -> int:
         """Ends what the producer has open here, if anything. The offset that the high watermark must reach."""
         store = self.log
@@ -294,12 +264,6 @@ class Partition:
         if self._stable is None or self._stable.offset != offset:
             self._stable = self.log.position_of(offset)
         return self._stable
-
-    def _check_timestamp(self, timestamp_ms: int) -> None:
-        if not self.settings.log_append_time:
-            raise ApiError(
-                ErrorCode.INVALID_TIMESTAMP, f"Timestamp {timestamp_ms} of message is out of range for {self.name}"
-            )
 
     def _begin_folder(self, epoch: int) -> None:
         """Before anything is staged: what is staged must not stay there if this fails."""
@@ -376,9 +340,7 @@ class Partition:
         """What was staged is not in the log; it may go on when the disk can."""
         self.failures += 1
         log.error("write failed: %s", error, extra={"partition": self.name})
-        end = self.log.end_offset
-        while self.waiters and self.waiters[-1][0] > end:
-            self.waiters.pop()[1]()
+        self.waiters.release_above(self.log.end_offset)
         if self.stored is not None:
             self.stored()
 
@@ -442,9 +404,7 @@ class Partition:
     def release_waiters(self) -> None:
         """Wakes everyone: what they find is that the partition has stopped or is gone."""
         self.committed_bytes += MANY_BYTES
-        waiters, self.waiters = self.waiters, deque()
-        for _, wake, _ in waiters:
-            wake()
+        self.waiters.release()
         for fetcher in list(self.fetchers):
             fetcher()
         self.wake_followers()
@@ -470,9 +430,7 @@ class Partition:
         producers = self.log.known_producers
         if producers is not None and producers.committed_to(offset):
             self.committed_bytes += MANY_BYTES  # those who wait for decisions see much at once
-        waiters = self.waiters
-        while waiters and waiters[0][0] <= offset:
-            waiters.popleft()[1]()
+        self.waiters.reached(offset)
         if self.fetchers:
             for fetcher in list(self.fetchers):
                 fetcher()
@@ -487,24 +445,12 @@ class Partition:
         low."""
         if next_offset <= self.high_watermark or self.error is not None or not self.leads:
             wake()
-        elif not self.waiters or self.waiters[-1][0] <= next_offset:
-            self.waiters.append((next_offset, wake, deadline_ms))
-        else:  # a repetition of an older batch that is still on its way
-            waiting = [*self.waiters, (next_offset, wake, deadline_ms)]
-            waiting.sort(key=lambda waiter: waiter[0])
-            self.waiters = deque(waiting)
+        else:
+            self.waiters.add(next_offset, wake, deadline_ms)
 
     def deadline_ms(self, timeout_ms: int) -> int:
         """Of someone who waits for the other replicas; where there are none, nobody waits for long."""
         return NEVER_MS if self.in_sync is None else self._turn.steady_ms() + timeout_ms
-
-    def release_overdue(self, now_ms: int) -> None:
-        """Those who have waited for the other replicas for as long as they wanted to."""
-        overdue = [waiter for waiter in self.waiters if waiter[2] <= now_ms]
-        if overdue:
-            self.waiters = deque(waiter for waiter in self.waiters if waiter[2] > now_ms)
-            for _, wake, _ in overdue:
-                wake()
 
     def failure(self) -> ApiError:
         """Why something that was appended is not committed."""

@@ -13,11 +13,12 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from penstock.cluster.elections import expand, shrink, withdraw
-from penstock.cluster.model import NO_LEADER, BrokerState, ClusterImage, PartitionState, TopicState
+from penstock.cluster.model import NO_LEADER, ClusterImage, PartitionState, TopicState
 from penstock.cluster.partition_changes import PartitionChanges
 from penstock.cluster.settings import BrokerSettings
 from penstock.protocol.errors import ApiError
 from penstock.replication.fetcher import Fetcher
+from penstock.replication.low_watermarks import LowWatermarks
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.throttle import Side, Throttle
@@ -31,7 +32,6 @@ log = logging.getLogger("penstock.replication")
 LOOK_S = 0.5  # how often lagging followers, failed disks and impatient producers are looked for
 HIGH_WATERMARKS_EVERY = 10  # looks
 UNREACHABLE_S = 1.0
-DEPARTED_S = 3.0
 
 Key = tuple[str, int]
 
@@ -64,7 +64,7 @@ class Replicas:
         self._broker_epoch = broker_epoch
         self._fetchers: dict[int, Fetcher] = {}
         self._followed: dict[Key, tuple[Partition, int, int]] = {}  # with whom it follows, and in which epoch
-        self._lives: dict[int, BrokerState] = {}
+        self._lives: dict[int, int] = {}  # the epochs of brokers
         self._leaving: set[Key] = set()  # partitions that this broker is giving up
         self._healing: set[Key] = set()
         self._sends = Throttle(Side.LEADER, node_id, image, settings)
@@ -72,10 +72,10 @@ class Replicas:
         self._task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._looks = 0
-        self._starts: dict[Partition, list[asyncio.Event]] = {}  # whoever waits for followers to delete what is to go
+        self.low_watermarks = LowWatermarks(image)
 
     def start(self) -> None:
-        self._lives = dict(self._image.brokers)
+        self._lives = {broker.node_id: broker.epoch for broker in self._image.brokers.values()}
         for topic in list(self._image.topics.values()):
             self._assign(topic)
         self._task = asyncio.get_running_loop().create_task(self._look_around())
@@ -99,12 +99,12 @@ class Replicas:
     def topic_changed(self, before: TopicState, after: TopicState) -> None:
         if before.partitions != after.partitions:
             self._assign(after)
-            self._look_at_starts()
+            self.low_watermarks.look()
 
     def topic_deleted(self, topic: TopicState) -> None:
         for index in range(len(topic.partitions)):
             self._unfollow((topic.name, index))
-        self._look_at_starts()
+        self.low_watermarks.look()
 
     def _assign(self, topic: TopicState) -> None:
         for index, state in enumerate(topic.partitions):
@@ -145,34 +145,14 @@ class Replicas:
 
     def brokers_changed(self) -> None:
         """What was known of a follower's log is not true of its next life."""
-        lives = dict(self._image.brokers)
-        reborn = [node_id for node_id, life in self._lives.items() if self._epoch_of(lives.get(node_id)) != life.epoch]
-        for node_id in lives:
-            self._image.departed.pop(node_id, None)
-        for node_id in self._lives.keys() - lives.keys() - {self._node_id}:
-            self._depart(self._lives[node_id])
+        lives = {broker.node_id: broker.epoch for broker in self._image.brokers.values()}
+        reborn = [node_id for node_id, epoch in self._lives.items() if lives.get(node_id) != epoch]
         self._lives = lives
         for node_id in reborn:
             for partition in self._partitions.opened():
                 if partition.in_sync is not None:
                     partition.in_sync.forget(node_id)
-        self._look_at_starts()
-
-    @staticmethod
-    def _epoch_of(life: BrokerState | None) -> int | None:
-        return life.epoch if life is not None else None
-
-    def _depart(self, life: BrokerState) -> None:
-        """Clients are told of it for a while: one that forgets a broker at the moment when it moves away from it may
-        lose sight of what it was about to send."""
-        departed = self._image.departed
-        departed[life.node_id] = life
-
-        def forget() -> None:
-            if departed.get(life.node_id) is life:
-                del departed[life.node_id]
-
-        asyncio.get_running_loop().call_later(DEPARTED_S, forget)
+        self.low_watermarks.look()
 
     # ---- the keeper of followers' logs
 
@@ -228,41 +208,6 @@ class Replicas:
         """A follower has all before the offset."""
         if partition.fetched(replica, offset, now_ms):
             self.propose(partition, replica)
-
-    def begins_at(self, partition: Partition, replica: int, start: int) -> None:
-        """A follower says where its log begins."""
-        in_sync = partition.in_sync
-        if in_sync is not None and in_sync.begins_at(replica, start):
-            for event in self._starts.get(partition, ()):
-                event.set()
-
-    def _look_at_starts(self) -> None:
-        """Whoever is gone, or leads no more, is waited for no longer."""
-        for events in self._starts.values():
-            for event in events:
-                event.set()
-
-    async def low_watermark(self, partition: Partition, offset: int, timeout_s: float) -> int:
-        """Where the first of the replicas begins, as soon as none that lives begins below the offset, or when the time
-        is over."""
-        event = asyncio.Event()
-        self._starts.setdefault(partition, []).append(event)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self._lowest_start(partition) < offset and partition.leads and not partition.deleted:
-                    await event.wait()
-                    event.clear()
-        except TimeoutError:
-            pass
-        finally:
-            self._starts[partition].remove(event)
-            if not self._starts[partition]:
-                del self._starts[partition]
-        return self._lowest_start(partition)
-
-    def _lowest_start(self, partition: Partition) -> int:
-        start, in_sync = partition.log.start_offset, partition.in_sync
-        return start if in_sync is None else in_sync.lowest_start(start, lambda replica: replica in self._image.brokers)
 
     def propose(self, partition: Partition, replica: int) -> None:
         """Takes a follower into the in-sync set if its fetches in this epoch show that it may be."""
@@ -326,7 +271,7 @@ class Replicas:
         for partition in self._partitions.opened():
             in_sync = partition.in_sync
             if partition.waiters:
-                partition.release_overdue(now_ms)
+                partition.waiters.release_overdue(now_ms)
             if partition.error is not None:
                 self._give_up(partition)
             elif in_sync is not None:

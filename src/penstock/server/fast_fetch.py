@@ -22,8 +22,8 @@ from penstock.protocol.wire import uvarint
 from penstock.replication.partition import Partition
 from penstock.server import fast_replica
 from penstock.server.context import Context
-from penstock.server.handlers.fetch import READ_COMMITTED, READ_NOW_MAX
-from penstock.storage.log import FileRange
+from penstock.server.handlers.fetch import READ_COMMITTED
+from penstock.storage.log import READ_NOW_MAX, FileRange
 from penstock.storage.segment import CorruptSegment
 from penstock.transport.connection import UNSENT_MAX, Connection
 from penstock.transport.turn import Turn

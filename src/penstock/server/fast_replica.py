@@ -15,7 +15,7 @@ from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.plain_fetch import API_KEY, VERSION, Answered, read_asked, request_ends, write_answer
 from penstock.replication.partition import Partition
 from penstock.server.context import Context
-from penstock.server.replica_fetch import READ_NOW_MAX, ReplicaSession
+from penstock.server.replica_fetch import ReplicaSession
 from penstock.storage.segment import CorruptSegment
 from penstock.transport.connection import UNSENT_MAX, Connection, Slot
 from penstock.transport.turn import Turn
@@ -78,6 +78,11 @@ class ReplicaMemo:
         self._wait_ms: int = request.max_wait_ms
         self._max_bytes: int = request.max_bytes
         self._generation: int = context.image.generation
+
+    def is_of(self, session: ReplicaSession, request: FetchRequest) -> bool:
+        """Whether it is still true, though that request did not take the short way."""
+        alike = self._wait_ms == request.max_wait_ms and self._max_bytes == request.max_bytes
+        return alike and self.session is session and self._generation == self._context.image.generation
 
     def run(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
         session_at = start + HEADER_BEFORE_CLIENT + len(self._prefix)
@@ -187,9 +192,7 @@ class ReplicaMemo:
         store = partition.log
         try:
             taken = store.read(offset, size_max, store.end)
-            if taken is None:
-                return None
-            return taken.file.read(taken.size, taken.position) if taken.size <= READ_NOW_MAX else taken
+            return taken.at_hand() if taken is not None else None
         except (CorruptSegment, OSError):
             return None
 
@@ -204,6 +207,9 @@ def remember(
     if state is None or session is None or state.replica_epoch != session.broker_epoch:
         return  # whoever it was, it was refused
     if version != VERSION or request.forgotten_topics_data or request.session_id == 0:
+        return
+    memo = connection.memo
+    if isinstance(memo, ReplicaMemo) and memo.is_of(session, request):
         return
     head, tail = request_ends(request)
     whole = bytes(frame)

@@ -29,7 +29,6 @@ from penstock.storage.segment import CorruptSegment
 
 log = logging.getLogger("penstock.server")
 
-READ_NOW_MAX = 64 * 1024
 CATCH_UP_BYTES_MAX = 256 * 1024  # in one answer to a follower that is far behind: producers are not to wait for it
 WAIT_MS_MAX = 60_000
 ROUNDS_MAX = 4  # of the event loop, in which more may arrive before a follower is answered
@@ -199,7 +198,7 @@ class ReplicaSession:
             return
         if not self._diverges(partition, asked):
             self._replicas.fetched(partition, self.replica, asked.fetch_offset, now_ms)
-            self._replicas.begins_at(partition, self.replica, asked.log_start_offset)
+            self._replicas.low_watermarks.begins_at(partition, self.replica, asked.log_start_offset)
             self._note_outsider(place)
         if partition.log.end_offset != asked.fetch_offset:
             self.ready[place] = None
@@ -367,8 +366,6 @@ class ReplicaSession:
         places = list(self.places.values()) if idle else list(self.ready)
         self.ready = {}
         for place in places:
-            if idle:
-                self._note_outsider(place)
             if not place.armed or (idle and place.is_told):
                 continue
             key = place.key
@@ -435,7 +432,7 @@ class ReplicaSession:
             found = store.read(offset, size_max, store.end, at_least_one=True)
             if found is None:
                 return None, 0
-            records = found.read() if found.size <= READ_NOW_MAX else found
+            records = found.at_hand()
         except (CorruptSegment, OSError, ApiError) as error:
             self._replicas.unreadable(partition, offset, error)
             place.armed = False

@@ -88,7 +88,9 @@ async def admit(
     whether they were added (KIP-890). The partitions where it may not begin, with the reason."""
     if not adds and not context.settings.get("transaction.partition.verification.enable"):
         for each in partitions:
-            each.verified(producer.producer_id, producer.producer_epoch, each.admission.begin(producer.producer_id))
+            each.admission.verified(
+                producer.producer_id, producer.producer_epoch, each.admission.begin(producer.producer_id)
+            )
         return {}
     loop = asyncio.get_running_loop()
     deadline, rest_s = loop.time() + MARKERS_S_MAX, MARKERS_S_FIRST
@@ -122,7 +124,7 @@ async def _admit(
         if code:
             partition.admission.abandon(producer.producer_id, guard)
             refused[partition] = code
-        elif not partition.verified(*producer, guard):
+        elif not partition.admission.verified(*producer, guard):
             refused[partition] = ErrorCode.NOT_ENOUGH_REPLICAS  # ended meanwhile: what is said next time is the truth
     return refused
 

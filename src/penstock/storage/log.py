@@ -25,6 +25,7 @@ from penstock.storage.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Batch, C
 from penstock.storage.times import TimedOffset
 
 POSITIONS_REMEMBERED = 256
+READ_NOW_MAX = 64 * 1024
 NO_PRODUCERS = -1  # in place of a snapshot's offset: nothing was ever written by a producer that has an id
 
 
@@ -75,6 +76,10 @@ class FileRange:
 
     def read(self) -> bytes:
         return self.file.read(self.size, self.position)
+
+    def at_hand(self) -> bytes | FileRange:
+        """Few bytes are read at once; more go from the page cache to the socket by themselves."""
+        return self.file.read(self.size, self.position) if self.size <= READ_NOW_MAX else self
 
     def after(self, sent: int) -> FileRange:
         return FileRange(self.file, self.position + sent, self.size - sent)

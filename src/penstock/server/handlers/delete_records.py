@@ -50,7 +50,7 @@ async def _delete(
             await context.upkeep.advance_start(partition, offset)
         except OSError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
-        result.low_watermark = await context.replicas.low_watermark(partition, offset, timeout_s)
+        result.low_watermark = await context.replicas.low_watermarks.wait(partition, offset, timeout_s)
         if not partition.leads:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if result.low_watermark < offset:

@@ -23,13 +23,12 @@ from penstock.server.context import Call, Context
 from penstock.server.deferred import Deferred
 from penstock.server.fetch_sessions import Key, Session, flatten
 from penstock.server.leadership import MOVED, absence, leader_of
-from penstock.storage.log import FileRange
+from penstock.storage.log import READ_NOW_MAX, FileRange
 from penstock.storage.segment import CorruptSegment
 
 READ_COMMITTED = 1
 FIRST_VERSION_FROM_FOLLOWERS = 11
-READ_NOW_MAX = 64 * 1024  # more than this goes from the page cache to the socket by itself
-READ_NOW_TOTAL_MAX = 1024 * 1024  # and so does what stands behind this much in one answer
+READ_NOW_TOTAL_MAX = 1024 * 1024  # what stands behind this much in one answer is not read either
 WAIT_MS_MAX = 10 * 60 * 1000
 NO_RECORDS = b""  # librdkafka takes null records for a broken response
 

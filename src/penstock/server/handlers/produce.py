@@ -108,7 +108,11 @@ class _Produce:
                 continue
             header = BatchHeader._make(HEADER.unpack_from(data.records))
             producer = ProducerStamp(header.producer_id, header.producer_epoch)
-            if header.is_transactional and header.producer_id >= 0 and partition.needs_verification(*producer):
+            if (
+                header.is_transactional
+                and header.producer_id >= 0
+                and partition.admission.needs_verification(*producer)
+            ):
                 begun.setdefault(producer, []).append(partition)
         return begun
 

@@ -56,7 +56,7 @@ async def _begin(context: Context, call: Call[TxnOffsetCommitRequest], index: in
     if partition is None or not partition.leads:
         raise ApiError(ErrorCode.NOT_COORDINATOR)
     producer = ProducerStamp(request.producer_id, request.producer_epoch)
-    if not partition.needs_verification(*producer):
+    if not partition.admission.needs_verification(*producer):
         return
     refused = await admit(
         context, request.transactional_id, producer, [partition], adds=call.version >= FIRST_VERSION_THAT_ADDS,
