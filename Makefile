@@ -14,7 +14,7 @@ SOURCES   := pyproject.toml setup.py $(shell find src -name '*.py')
 COMPILED_ROOMS := tests/replication tests/rules tests/server tests/storage tests/transport
 
 .DEFAULT_GOAL := help
-.PHONY: help start install test check bench interop fuzz chaos clean
+.PHONY: help start install test check bench interop fuzz chaos faults clean
 
 help: ## show this
 	@echo "make …"
@@ -49,6 +49,9 @@ fuzz: $(INSTALLED) $(DEVELOPED) ## send it garbage for as long as you like
 
 chaos: $(INSTALLED) $(DEVELOPED) ## break brokers, applications or (ARGS=--cluster) a whole cluster for as long as you like
 	$(PYTHON) -m tests.chaos $(ARGS)
+
+faults: $(INSTALLED) $(DEVELOPED) ## break a cluster in every way of docs/faults.md, once (make test: one of each kind)
+	$(BIN)/pytest --installed --every-fault tests/matrix
 
 clean: ## forget what was installed; data stays
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

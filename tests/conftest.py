@@ -21,6 +21,7 @@ _names = itertools.count()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--installed", action="store_true", help="test the installed package, not the source")
+    parser.addoption("--every-fault", action="store_true", help="all faults of the matrix, not one of each kind")
 
 
 # Now, before another conftest imports anything of penstock. Processes that tests start follow.
