@@ -22,8 +22,10 @@ The page is written by [apis.py](apis.py) from the broker's table of handlers,
 
 TAIL = """
 Produce is announced from version 0, because older versions of librdkafka drop compression in silence otherwise;
-versions 0 to 2 are refused when they are sent. A request for a version that is not in the table closes its
-connection; only ApiVersions itself is answered, in version 0 and with `UNSUPPORTED_VERSION`.
+versions 0 to 2 are refused when they are sent. Version 6 of InitProducerId, for transactions that two phases commit
+(KIP-939), is served and not announced: Kafka calls it unstable, and clients would choose it. A request for any other
+version that is not in the table closes its connection; only ApiVersions itself is answered, in version 0 and with
+`UNSUPPORTED_VERSION`.
 """
 
 
@@ -33,7 +35,7 @@ def render() -> str:
 
 def row(key: int, route: Route) -> str:
     name, meaning = summary(route)
-    first, last = route.request.versions
+    first, last = route.request.versions.first, route.advertised.last
     served = str(first) if first == last else f"{first}–{last}"
     return f"| {key} | {name} | {served} | {meaning} |\n"
 

@@ -31,9 +31,9 @@ NO_LIMIT = {2**63 - 1, 2**31 - 1}
 HEAD = """\
 # Settings
 
-Every setting of a broker and of a topic, under Kafka's names and with Kafka's meaning; `flush` and
-`record.validation` are Penstock's own, and so are `listen`, `advertised`, `data`, `log.level`, `log.format` and
-`queued.max.bytes`. An unknown name or a value that is not admitted is refused.
+Every setting of a broker and of a topic, under Kafka's names and with Kafka's meaning; `flush`, `record.validation`,
+`retention.hold.group` and `retention.hold.max.bytes` are Penstock's own, and so are `listen`, `advertised`, `data`,
+`log.level`, `log.format` and `queued.max.bytes`. An unknown name or a value that is not admitted is refused.
 
 The page is written by [settings.py](settings.py). How settings are given is told in the
 [README](../README.md#configuration).

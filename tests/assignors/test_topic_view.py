@@ -15,9 +15,9 @@ def image_of(*racks: str | None, partitions: int = 2) -> ClusterImage:
     return image
 
 
-def topic_of(partitions: int, brokers: int) -> TopicState:
+def topic_of(partitions: int, brokers: int, **config: str) -> TopicState:
     states = (PartitionState(n % brokers, 0, (n % brokers,), (n % brokers,)) for n in range(partitions))
-    return TopicState("orders", ID, tuple(states), {})
+    return TopicState("orders", ID, tuple(states), {name.replace("_", "."): text for name, text in config.items()})
 
 
 def test_a_topic_has_its_shape_by_name_and_by_id() -> None:
@@ -51,3 +51,13 @@ def test_a_shape_is_that_of_now() -> None:
     assert view.generation != generation
     image.drop_topic("orders")
     assert view.shape("orders") is None
+
+
+def test_groups_that_retention_waits_for_are_those_that_topics_name() -> None:
+    image = image_of(None)
+    view = ImageTopics(image)
+    assert list(view.awaited_groups()) == []
+    image.put_topic(topic_of(2, 1, retention_hold_group=" archive "))
+    assert list(view.awaited_groups()) == ["archive"]
+    image.put_topic(topic_of(2, 1, retention_hold_group=""))
+    assert list(view.awaited_groups()) == []

@@ -22,7 +22,9 @@ from penstock.cli.cluster.health import Health, _lagging, _problems
 from penstock.cli.cluster.leaderless import Leaderless, advice, bring_back
 from penstock.cli.cluster.moves import human, placements
 from penstock.cli.cluster.reaching import Broker, Cluster, Moving, Partition, Snapshot, TooSlow
+from penstock.cli.cluster.status import as_document, show
 from penstock.cli.connection import REQUEST_TIMEOUT_S
+from penstock.cli.holds import Hold
 from penstock.cli.output import print_table
 from penstock.cli.problem import Problem
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -195,6 +197,31 @@ def test_replicas_that_hold_less_than_their_leader_lag() -> None:
     assert [(each.node_id, each.in_sync, each.behind_bytes) for each in health.lagging] == [(2, False, 40)]
     assert (health.behind_bytes(2), health.behind_bytes(3), health.size_bytes(1)) == (40, None, 100)
     assert _problems(health) == ["broker 3 is down.", "1 partition under-replicated."]
+
+
+def test_a_partition_that_deletes_what_its_group_has_not_committed_is_a_problem_and_one_that_waits_is_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    health = Health(Snapshot("c", 1, BROKERS, []), {}, {1: {}, 2: {}}, {}, None, [])
+    health.retention_holds = {("t", 0): Hold("archive", 7, 1000, over_limit=False)}
+    health.problems = _problems(health)
+    assert health.problems == []
+    health.retention_holds["t", 1] = Hold("archive", None, 5000, over_limit=True)
+    health.problems = _problems(health)
+    assert health.problems == [
+        "1 partition over retention.hold.max.bytes: what the group has not committed is deleted."
+    ]
+    assert as_document(health)["holds"] == [
+        {"topic": "t", "partition": 0, "group": "archive", "committed": 7, "held_bytes": 1000, "over_limit": False},
+        {"topic": "t", "partition": 1, "group": "archive", "committed": None, "held_bytes": 5000, "over_limit": True},
+    ]
+    show(health)
+    shown = capsys.readouterr().out
+    assert (
+        "! t[1] holds 5,000 bytes for archive, which has committed nothing. Over the limit: what was not committed is "
+        "deleted.\n" in shown
+    )
+    assert "t[0]" not in shown
 
 
 def test_where_partitions_move_they_are_planned_for() -> None:

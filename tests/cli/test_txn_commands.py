@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
 from penstock.cli.raw import ask, coordinator_of
+from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages import write_txn_markers
 from penstock.protocol.messages.produce import (
     PartitionProduceData,
@@ -17,7 +22,9 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.protocol.record_batch import Record, build_batch
 from tests.brokers import BrokerProcess
-from tests.cli.conftest import Finished, run_penstock
+from tests.cli.conftest import Finished, clean_environment, command, run_penstock
+from tests.clients.wire import Wire
+from tests.transactions.raw import RawProducer, committed_values, error_of
 
 OpenTransaction = Callable[[str, str], Producer]
 
@@ -61,6 +68,112 @@ def test_an_open_transaction_is_shown_and_aborted(
     with pytest.raises(KafkaException):
         producer.commit_transaction(10)
     assert "no transaction open" in penstock(shared_broker, "abort", name).out
+
+
+# ---- two phases (KIP-939)
+
+
+@pytest.fixture
+def prepared(shared_broker: BrokerProcess, unique: Callable[[str], str]) -> Iterator[tuple[RawProducer, str, Wire]]:
+    """A transaction whose producer has gone, its topic, and a connection."""
+    producer, topic = RawProducer(unique("prepared")), unique("topic")
+    assert run_penstock("topic", "create", topic, "--bootstrap", shared_broker.bootstrap).code == 0
+    with Wire(shared_broker.bootstrap) as wire:
+        coordinator_of(("127.0.0.1", shared_broker.port), producer.name)
+        producer.heard(wire.ask(*producer.initialize(two_phase=True)))
+        assert error_of(wire.ask(*producer.produce(topic, b"value"))) == 0
+        yield producer, topic, wire
+
+
+def seen(wire: Wire, topic: str) -> list[bytes | None]:
+    """What readers of committed data see, once nothing is undecided any more."""
+    deadline = time.monotonic() + 10
+    while (found := wire.fetch(topic, 0, isolation_level=1, wait_ms=0)).last_stable_offset < found.high_watermark:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return committed_values(found)
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_a_prepared_transaction_is_shown_and_ended(
+    shared_broker: BrokerProcess, prepared: tuple[RawProducer, str, Wire], commit: bool
+) -> None:
+    producer, topic, wire = prepared
+    name, verb = producer.name, "commit" if commit else "abort"
+    (listed,) = penstock(shared_broker, "list", "--pattern", name, "--json").json
+    assert (listed["state"], listed["two_phase"]) == ("Ongoing", True)
+    assert 0 <= listed["open_s"] < 60
+    row = penstock(shared_broker, "list", "--pattern", name).out.splitlines()[-1].split()
+    assert (row[0], row[1], row[4]) == (name, "Ongoing", "never")
+    shown = penstock(shared_broker, "describe", name, "--json").json
+    assert (shown["two_phase"], shown["producer_epoch"]) == (True, producer.stamp[1])
+    assert "never" in penstock(shared_broker, "describe", name).out
+    assert "--yes" in penstock(shared_broker, verb, name, expect=2).err, "nobody is there to ask"
+    assert wire.fetch(topic, 0, isolation_level=1, wait_ms=0).last_stable_offset == 0
+
+    done = penstock(shared_broker, verb, name, "--yes", "--json").json
+    assert done == {"id": name, "committed" if commit else "aborted": True}
+    assert seen(wire, topic) == ([b"value"] if commit else [])
+    assert error_of(wire.ask(*producer.end(commit))) is ErrorCode.PRODUCER_FENCED
+    assert "no transaction open" in penstock(shared_broker, "commit", name, "--yes", expect=1).err
+    assert "no transaction open" in penstock(shared_broker, "abort", name).out
+
+
+def test_it_is_ended_although_another_has_taken_it_over(
+    shared_broker: BrokerProcess, prepared: tuple[RawProducer, str, Wire]
+) -> None:
+    producer, topic, wire = prepared
+    taker = producer.as_it_was()
+    taker.heard(wire.ask(*taker.initialize(two_phase=True, keeps=True)))
+    assert "Committed" in penstock(shared_broker, "commit", producer.name, "--yes").out
+    assert error_of(wire.ask(*taker.end(False))) is ErrorCode.PRODUCER_FENCED
+    assert seen(wire, topic) == [b"value"]
+
+
+def test_only_what_was_prepared_may_be_committed_by_another(
+    shared_broker: BrokerProcess, unique: Callable[[str], str], open_transaction: OpenTransaction
+) -> None:
+    name = unique("txn")
+    producer = open_transaction(name, unique("topic"))
+    (listed,) = penstock(shared_broker, "list", "--pattern", name, "--json").json
+    assert listed["two_phase"] is False
+    refused = penstock(shared_broker, "commit", name, "--yes", expect=1).err
+    assert "only its producer may commit" in refused
+    assert f"penstock txn abort {name}" in refused
+    producer.commit_transaction(10)
+    assert "no transactional id" in penstock(shared_broker, "commit", "nobody", "--yes", expect=1).err
+
+
+def test_no_other_transaction_is_ended_than_the_one_that_was_looked_at(
+    shared_broker: BrokerProcess, prepared: tuple[RawProducer, str, Wire]
+) -> None:
+    """Its producer was not gone: it ends it, and begins another, while the operator makes up their mind."""
+    producer, topic, wire = prepared
+    keyboard, terminal = pty.openpty()
+    asking = subprocess.Popen(
+        command("txn", "commit", producer.name, "--bootstrap", shared_broker.bootstrap), env=clean_environment(),
+        stdin=terminal, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert asking.stderr is not None
+        question = b""
+        while not question.endswith(b"[y/N] "):
+            question += asking.stderr.read(1)
+            assert asking.poll() is None, question
+        producer.heard(wire.ask(*producer.end()))
+        assert seen(wire, topic) == [b"value"]
+        assert error_of(wire.ask(*producer.produce(topic, b"another"))) == 0
+        os.write(keyboard, b"y\n")
+        assert b"that transaction is over" in asking.communicate(timeout=20)[1]
+    finally:
+        asking.kill()
+        os.close(keyboard)
+        os.close(terminal)
+    (listed,) = penstock(shared_broker, "list", "--pattern", producer.name, "--json").json
+    assert listed["state"] == "Ongoing"
+
+
+# ---- those that hang
 
 
 def test_one_that_a_coordinator_knows_does_not_hang(

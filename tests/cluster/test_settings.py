@@ -36,6 +36,13 @@ def test_a_topic_that_sets_nothing_keeps_data_for_two_weeks() -> None:
     assert effective["cleanup.policy"] == ("delete",)
 
 
+def test_a_topic_waits_for_no_group_unless_it_says_so() -> None:
+    effective = effective_topic_settings({}, BrokerSettings())
+    assert (effective["retention.hold.group"], effective["retention.hold.max.bytes"]) == ("", -1)
+    effective = effective_topic_settings({"retention.hold.group": " archive "}, BrokerSettings())
+    assert effective["retention.hold.group"] == "archive"
+
+
 def test_a_topic_setting_goes_before_the_brokers() -> None:
     broker = BrokerSettings({"log.retention.ms": "5000", "log.segment.bytes": "2097152"})
     effective = effective_topic_settings({"retention.ms": "7000"}, broker)
@@ -103,6 +110,10 @@ def test_of_synonyms_the_finest_unit_counts(given: dict[str, str], retention_ms:
         ("leader.replication.throttled.replicas", "x", "must be the literal '\\*' or a list"),
         ("remote.storage.enable", "true", "Tiered Storage functionality is disabled"),
         ("local.retention.ms", "5", "Tiered Storage functionality is disabled"),
+        ("retention.hold.group", "g" * 32768, "configuration retention.hold.group: No group has a name of more than"),
+        ("retention.hold.max.bytes", "-2", "retention.hold.max.bytes: Value must be at least -1"),
+        ("retention.hold.max.bytes", "1GB", "Not a number of type LONG"),
+        ("retention.hold.groups", "g", "Unknown topic config name: retention.hold.groups"),
     ],
 )
 def test_what_is_wrong_with_a_topic_setting_is_said_in_kafkas_words(name: str, value: str, message: str) -> None:
@@ -118,6 +129,9 @@ def test_what_is_wrong_with_a_topic_setting_is_said_in_kafkas_words(name: str, v
         ("retention.ms", " +5 "),
         ("preallocate", "TRUE"),
         ("leader.replication.throttled.replicas", "*"),
+        ("retention.hold.group", "archive of orders"),
+        ("retention.hold.group", ""),
+        ("retention.hold.max.bytes", "0"),
         ("leader.replication.throttled.replicas", "0:1,1:2"),
         ("remote.storage.enable", "false"),
         ("local.retention.bytes", "-2"),

@@ -75,6 +75,7 @@ class FakeTopics:
     def __init__(self, **partitions: int) -> None:
         self.shapes = {name: TopicShape(topic_id(name), name, count, ()) for name, count in partitions.items()}
         self.generation = 1
+        self.awaited: set[str] = set()
 
     def set(self, name: str, partitions: int, *, racks: tuple[frozenset[str], ...] = (), life: str = "") -> None:
         self.shapes[name] = TopicShape(topic_id(name + life), name, partitions, racks)
@@ -92,6 +93,14 @@ class FakeTopics:
 
     def names(self) -> Iterable[str]:
         return (name for name in self.shapes if not name.startswith("__"))
+
+    def awaited_groups(self) -> Iterable[str]:
+        return self.awaited
+
+    def hold_for(self, *groups: str) -> None:
+        """Topics name these groups as those that retention waits for."""
+        self.awaited = set(groups)
+        self.generation += 1
 
     def name_of(self, topic_id: bytes) -> str:
         return topic_id.rstrip(b"\0").decode()

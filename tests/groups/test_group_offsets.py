@@ -326,6 +326,44 @@ def test_an_offset_with_a_retention_of_its_own_expires_then() -> None:
     assert engine.fetch() == {}
 
 
+def test_offsets_of_a_group_that_retention_waits_for_never_expire() -> None:
+    engine = retaining()
+    engine.topics.hold_for("archive")
+    engine.commit({("t", 0): 10}, group="archive")
+    engine.commit({("t", 1): 20}, group="archive", retention_ms=1000, version=4)
+    engine.commit({("t", 0): 10}, group="other")
+    engine.advance(DAY_MS * 14)
+    engine.reload()
+    engine.advance(DAY_MS * 14)
+    assert engine.fetch(group="archive") == {("t", 0): 10, ("t", 1): 20}
+    assert engine.fetch(group="other") == {}
+    engine.topics.hold_for()
+    engine.advance(DAY_MS)
+    assert engine.fetch(group="archive") == {}
+    assert engine.machine.groups == {}
+
+
+def test_an_empty_group_that_retention_waits_for_keeps_its_offsets_and_one_without_any_goes() -> None:
+    engine = retaining()
+    engine.topics.hold_for("g", "idle")
+    (member,) = engine.stable_group("a")
+    engine.commit({("t", 0): 10}, member, 1)
+    engine.leave(MemberIdentity(member_id=member))
+    engine.join(group="idle")
+    assert set(engine.machine.groups) == {"g", "idle"}
+    engine.advance(DAY_MS * 14)
+    assert engine.fetch() == {("t", 0): 10}
+    assert list(engine.machine.groups) == ["g"]
+
+
+def test_a_group_that_retention_waits_for_may_be_deleted() -> None:
+    engine = retaining()
+    engine.topics.hold_for("g")
+    engine.commit({("t", 0): 10})
+    assert engine.delete("g") == {"g": ErrorCode.NONE}
+    assert engine.fetch() == {}
+
+
 def test_a_group_with_nothing_to_keep_is_forgotten_at_the_next_check() -> None:
     engine = retaining()
     (member,) = engine.stable_group("a")

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.protocol.apis import RESPONSE_OF
 from penstock.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from penstock.protocol.schema import Message, Struct, Type
+from penstock.protocol.schema import OWN_TAGS_FROM, Message, Struct, Type
 
 CONSUMER_PROTOCOL: list[type[Message]] = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
 MESSAGES: list[type[Message]] = [*RESPONSE_OF.keys(), *RESPONSE_OF.values(), *CONSUMER_PROTOCOL]
@@ -21,6 +21,11 @@ BLOBS = [b"", b"\0", b"\xff\x80", bytes(range(256)), b"z" * 16_400]
 
 # Replaces the drawn value of a field, by its name, for an oracle that can't hold every value.
 Narrow = Callable[[str, Any, random.Random], Any]
+
+
+def carried_fields(cls: type[Struct], version: int) -> list[str]:
+    """Those that Kafka has too."""
+    return [name for name, f in cls.fields.items() if version in f.versions and f.tag < OWN_TAGS_FROM]
 
 
 def versions_of(cls: type[Message]) -> range:
@@ -41,9 +46,8 @@ def random_messages(cls: type[Message], version: int, count: int, narrow: Narrow
 
 def _struct(cls: type[Struct], version: int, rng: random.Random, narrow: Narrow | None) -> Any:
     values = {}
-    for name, f in cls.fields.items():
-        if version not in f.versions:
-            continue
+    for name in carried_fields(cls, version):
+        f = cls.fields[name]
         if version in f.nullable and rng.random() < 0.3:
             value = None
         elif version in f.tagged and rng.random() < 0.5:

@@ -11,7 +11,7 @@ from kafka.protocol.schemas.fields.codecs.types import BitField
 from penstock.protocol.codec import decode, encode_bytes
 from penstock.protocol.schema import Message, Struct
 
-from .random_messages import CONSUMER_PROTOCOL, MESSAGES, every_message_version, random_messages
+from .random_messages import CONSUMER_PROTOCOL, MESSAGES, carried_fields, every_message_version, random_messages
 
 MODULES = [
     "admin.cluster",
@@ -37,7 +37,7 @@ for module in MODULES:
 def to_kafka_python(message: Any, version: int, field: Any, cls: Any) -> Any:
     values = {}
     theirs = [f for f in field.fields.values() if f.for_version_q(version)]
-    ours = [name for name, f in message.fields.items() if version in f.versions]
+    ours = carried_fields(type(message), version)
     assert len(theirs) == len(ours), f"{cls} has {[f.name for f in theirs]}, ours {ours}"
     for name, f in zip(ours, theirs, strict=True):
         value = getattr(message, name)

@@ -20,7 +20,7 @@ from kio.static.constants import EntityType
 from penstock.protocol.codec import decode, encode_bytes
 from penstock.protocol.schema import Message, Struct
 
-from .random_messages import CONSUMER_PROTOCOL, MESSAGES, every_message_version, random_messages
+from .random_messages import CONSUMER_PROTOCOL, MESSAGES, carried_fields, every_message_version, random_messages
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 NEWEST_DATETIME_MS = 253_402_300_799_999  # the end of the year 9999
@@ -38,10 +38,6 @@ def narrow_to_kio(name: str, value: Any, rng: random.Random) -> Any:
     if name == "log_append_time_ms":
         return rng.choice([-1, 0, 1_700_000_000_123, NEWEST_DATETIME_MS])
     return value
-
-
-def carried_fields(cls: type[Struct], version: int) -> list[str]:
-    return [name for name, f in cls.fields.items() if version in f.versions]
 
 
 def kio_class(cls: type[Message], version: int) -> Any:

@@ -16,6 +16,7 @@ from penstock.cluster.model import BrokerState, Endpoint
 from penstock.protocol.codec import decode, encode_bytes
 from penstock.protocol.errors import ApiError
 from penstock.protocol.schema import Message
+from penstock.replication.holds import Hold
 from penstock.server.context import Call, Context
 from penstock.server.failures import error_response
 from tests.cluster.controlled_cluster import LISTENER, NODE_ID, ControlledCluster
@@ -55,6 +56,7 @@ class AdminBroker:
         named = {name.replace("_", "."): value for name, value in settings.items()}
         self.cluster = ControlledCluster(folder, named)
         self.partitions = FakePartitions(folder)
+        self.holds: dict[tuple[str, int], Hold] = {}
 
     async def start(self) -> AdminBroker:
         await self.cluster.start()
@@ -68,6 +70,7 @@ class AdminBroker:
                 settings=self.cluster.settings,
                 administration=self.administration,
                 partitions=self.partitions,
+                upkeep=SimpleNamespace(holds=lambda: self.holds),
             ),
         )
         return self

@@ -17,7 +17,7 @@ async def ask(broker: AdminBroker, version: int = 5, **fields: Any) -> InitProdu
     return await broker.ask(init_producer_id.handle, request, InitProducerIdResponse, version)
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 async def test_each_producer_gets_an_id_of_its_own(admin_broker: AdminBroker, version: int) -> None:
     answers = await asyncio.gather(*(ask(admin_broker, version) for _ in range(5)))
     assert [(answer.error_code, answer.producer_epoch) for answer in answers] == [(ErrorCode.NONE, 0)] * 5
@@ -34,6 +34,12 @@ async def test_a_producer_that_had_an_id_gets_a_new_one(admin_broker: AdminBroke
 async def test_what_makes_no_sense_is_refused_for_good(admin_broker: AdminBroker, fields: dict[str, Any]) -> None:
     answer = await ask(admin_broker, **fields)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (ErrorCode.INVALID_REQUEST, -1, -1)
+
+
+async def test_who_is_in_no_transaction_has_none_to_keep(admin_broker: AdminBroker) -> None:
+    answer = await ask(admin_broker, 6, enable_2pc=True, keep_prepared_txn=True)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (ErrorCode.NONE, 0, 0)
+    assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == (-1, -1)
 
 
 async def test_while_ids_can_not_be_had_producers_are_told_to_try_again(admin_broker: AdminBroker) -> None:

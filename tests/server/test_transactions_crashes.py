@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -80,23 +79,10 @@ class PickyDisk(FailingDisk):
 Make = Callable[..., Rooms]
 
 
-@pytest.fixture
-async def make(tmp_path: Path) -> AsyncIterator[Make]:
-    made: list[Rooms] = []
-
-    def make(folder: str = "data", **options: Any) -> Rooms:
-        made.append(Rooms(tmp_path / folder, **options))
-        return made[-1]
-
-    yield make
-    for rooms in made:
-        await rooms.close()
-
-
-async def open_transaction(rooms: Rooms, version: int) -> tuple[Client, RawProducer]:
+async def open_transaction(rooms: Rooms, version: int, *, two_phase: bool = False) -> tuple[Client, RawProducer]:
     """In two partitions of a topic and in a group's offsets."""
     client, producer = rooms.connect(), RawProducer("payments", version, now_ms=NOW_MS)
-    producer.heard(await client.ask(*producer.initialize(timeout_ms=TIMEOUT_MS)))
+    producer.heard(await client.ask(*producer.initialize(timeout_ms=TIMEOUT_MS, two_phase=two_phase)))
     if version == CLASSIC:
         assert error_of(await client.ask(*producer.add("t", 0, 1))) is ErrorCode.NONE
         assert error_of(await client.ask(*producer.add_offsets(GROUP))) is ErrorCode.NONE

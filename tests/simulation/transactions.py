@@ -34,6 +34,7 @@ READ_COMMITTED = 1
 
 _PRODUCE_VERSION = {CLASSIC: 11, BUMPING: 12}
 _END_VERSION = {CLASSIC: 3, BUMPING: 5}
+_TWO_PHASE_INIT = 6
 
 COORDINATOR_AWAY = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -72,10 +73,21 @@ class TransactionalWriter:
         self.committed: list[str] = []
         self.aborted: list[str] = []
 
-    async def begin(self) -> None:
-        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS)
-        found = await self._ask_coordinator(request, 4, InitProducerIdResponse)
+    async def begin(self, *, two_phase: bool = False, timeout_ms: int = TIMEOUT_MS) -> None:
+        request = InitProducerIdRequest(
+            transactional_id=self.name, transaction_timeout_ms=timeout_ms, enable_2pc=two_phase
+        )
+        found = await self._ask_coordinator(request, _TWO_PHASE_INIT if two_phase else 4, InitProducerIdResponse)
         self._become((found.producer_id, found.producer_epoch))
+
+    async def keep(self) -> tuple[int, int]:
+        """As another producer of the same id, which will end what is open (KIP-939); who has written that."""
+        request = InitProducerIdRequest(
+            transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS, enable_2pc=True, keep_prepared_txn=True
+        )
+        found = await self._ask_coordinator(request, _TWO_PHASE_INIT, InitProducerIdResponse)
+        self._become((found.producer_id, found.producer_epoch))
+        return found.ongoing_txn_producer_id, found.ongoing_txn_producer_epoch
 
     async def transact(self, size: int, *, commit: bool) -> None:
         await self.open(size)
@@ -98,6 +110,18 @@ class TransactionalWriter:
             random = self._cluster.random
             await self.transact(random.randrange(1, 4), commit=random.random() >= chance)
             await asyncio.sleep(random.uniform(0, 0.1))
+
+    async def prepare_on(self, chance: float = 0.3) -> None:
+        """Likewise in two phases: most of what is prepared is ended by who comes after."""
+        await self.begin(two_phase=True)
+        while True:
+            random = self._cluster.random
+            await self.open(random.randrange(1, 4))
+            prepared = self.stamp
+            for _ in range(random.randrange(3)):
+                await asyncio.sleep(random.uniform(0, 0.5))
+                assert await self.keep() == prepared, "it was prepared, and is not there"
+            await self.end(commit=random.random() >= chance)
 
     async def end(self, *, commit: bool) -> None:
         request = EndTxnRequest(

@@ -108,8 +108,23 @@ class TransactionEngine:
 
     # ---- what producers ask
 
-    def initialize(self, name: str = ID, producer: Stamp = NOBODY, timeout_ms: int = TIMEOUT_MS) -> Call:
-        return Call(self, lambda ticket, spare_id: Initialize(ticket, name, timeout_ms, *producer, spare_id))
+    def initialize(
+        self,
+        name: str = ID,
+        producer: Stamp = NOBODY,
+        timeout_ms: int = TIMEOUT_MS,
+        *,
+        two_phase: bool = False,
+        keeps: bool = False,
+    ) -> Call:
+        return Call(
+            self,
+            lambda ticket, spare_id: Initialize(ticket, name, timeout_ms, *producer, spare_id, two_phase, keeps),
+        )
+
+    def keep(self, name: str = ID, *, two_phase: bool = True) -> Call:
+        """What another has left open, to end it."""
+        return self.initialize(name, two_phase=two_phase, keeps=True)
 
     def add(
         self,
@@ -166,6 +181,16 @@ class TransactionEngine:
 
     def ongoing(self, *partitions: TopicPartition, version: int = BUMPING, epoch: int | None = None) -> Stamp:
         stamp = self.producer(epoch=epoch)
+        self.add(stamp, *partitions, version=version)
+        assert self.state() is State.ONGOING
+        return stamp
+
+    def prepared(self, *partitions: TopicPartition, version: int = BUMPING, epoch: int | None = None) -> Stamp:
+        """A producer that waits for the decision of others, or is gone."""
+        stamp: Stamp = self.initialize(two_phase=True).value
+        if epoch is not None:
+            self.set_epoch(epoch)
+            stamp = (stamp[0], epoch)
         self.add(stamp, *partitions, version=version)
         assert self.state() is State.ONGOING
         return stamp

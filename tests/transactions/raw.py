@@ -33,6 +33,7 @@ VERSIONS = {
     CLASSIC: {"init": 4, "produce": 11, "offsets": 4, "end": 4},
     BUMPING: {"init": 5, "produce": 12, "offsets": 5, "end": 5},
 }
+TWO_PHASE_INIT = 6
 
 
 @dataclass
@@ -57,12 +58,16 @@ class RawProducer:
                 self.sequences.clear()
         return self
 
-    def initialize(self, *, recovers: bool = False, timeout_ms: int = 60_000) -> Asked:
+    def initialize(
+        self, *, recovers: bool = False, timeout_ms: int = 60_000, two_phase: bool = False, keeps: bool = False
+    ) -> Asked:
+        """In the version that nobody is told of, if it is about two phases (KIP-939)."""
         producer_id, epoch = self.stamp if recovers else NOBODY
         request = InitProducerIdRequest(
-            transactional_id=self.name, transaction_timeout_ms=timeout_ms, producer_id=producer_id, producer_epoch=epoch
-        )
-        return request, VERSIONS[self.version]["init"]
+            transactional_id=self.name, transaction_timeout_ms=timeout_ms, producer_id=producer_id,
+            producer_epoch=epoch, enable_2pc=two_phase, keep_prepared_txn=keeps,
+        )  # fmt: skip
+        return request, TWO_PHASE_INIT if two_phase or keeps else VERSIONS[self.version]["init"]
 
     def add(self, topic: str, *partitions: int) -> Asked:
         """What only classic producers send."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.protocol.errors import ErrorCode
-from penstock.transactions.commands import WriteMarkers
+from penstock.transactions.commands import Kept, WriteMarkers
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_MAX
 from tests.transactions.engine import BUMPING, CLASSIC, ID, ORDERS, STOCK, TIMEOUT_MS, TransactionEngine
@@ -45,9 +45,48 @@ def running_out_of_epochs(engine: TransactionEngine, version: int) -> None:
     engine.initialize()
 
 
+def keeping(engine: TransactionEngine, version: int) -> None:
+    engine.ongoing(ORDERS, version=version)
+    for _ in range(2):
+        kept = engine.keep(two_phase=False).value
+    engine.end((kept.producer_id, kept.producer_epoch), version=version)
+    engine.write_markers()
+
+
+def keeping_at_the_last_epoch(engine: TransactionEngine, version: int) -> None:
+    engine.ongoing(ORDERS, version=version, epoch=EPOCH_MAX - 1)
+    kept = engine.keep(two_phase=False).value
+    engine.end((kept.producer_id, kept.producer_epoch), commit=False, version=version)
+    engine.write_markers()
+
+
+def keeping_and_aborting(engine: TransactionEngine, version: int) -> None:
+    engine.ongoing(ORDERS, version=version)
+    engine.keep(two_phase=False)
+    engine.initialize()
+    engine.write_markers()
+
+
+def keeping_for_too_long(engine: TransactionEngine, version: int) -> None:
+    engine.ongoing(ORDERS, version=version)
+    engine.keep(two_phase=False)
+    engine.advance(TIMEOUT_MS)
+    engine.write_markers()
+
+
 stories = pytest.mark.parametrize(
     "story",
-    [committing, aborting, fencing, running_out_of_time, running_out_of_epochs],
+    [
+        committing,
+        aborting,
+        fencing,
+        running_out_of_time,
+        running_out_of_epochs,
+        keeping,
+        keeping_at_the_last_epoch,
+        keeping_and_aborting,
+        keeping_for_too_long,
+    ],
     ids=lambda story: story.__name__,
 )
 
@@ -80,7 +119,37 @@ def test_a_log_that_ends_anywhere_leads_to_a_decided_end(
         if before.state.is_prepared:
             assert after.is_commit is before.state.is_commit
         stamp = engine.initialize().value
-        assert stamp > (before.producer_id, before.producer_epoch), "an id or an epoch that nobody had"
+        assert stamp > before.owner, "an id or an epoch that nobody had"
+
+
+@both_versions
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_a_prepared_transaction_ends_as_it_was_decided_wherever_the_log_ends(version: int, commit: bool) -> None:
+    """Two phases: whoever is to tell the decision asks again and again, of a coordinator that dies at each record."""
+    told = TransactionEngine()
+    told.prepared(ORDERS, STOCK, version=version, epoch=EPOCH_MAX - 3)
+    for _ in range(4):
+        kept = told.keep().value
+    told.end((kept.producer_id, kept.producer_epoch), commit=commit, version=version)
+    told.write_markers()
+    assert len(told.log) == 8
+    for length in range(2, len(told.log) + 1):
+        engine = TransactionEngine()
+        engine.log, engine.now_ms, engine.ids = list(told.log), told.now_ms, told.ids
+        engine.reload(length)
+        engine.advance(1_000 * TIMEOUT_MS)
+        answer = engine.keep()
+        if isinstance(answer.value, Kept):
+            assert (answer.value.ongoing_producer_id, answer.value.ongoing_producer_epoch) == (1000, EPOCH_MAX - 3)
+            engine.end((answer.value.producer_id, answer.value.producer_epoch), commit=commit, version=version)
+        elif engine.effects:
+            assert answer.value is None, "it is decided, and waits"
+        for effect in engine.write_markers():
+            stamp = (effect.producer_id, effect.producer_epoch)
+            assert (stamp, effect.committed, effect.partitions) == ((1000, EPOCH_MAX - 2), commit, {ORDERS, STOCK})
+        assert [name for name in engine.states() if name.startswith("COMPLETE")] == [
+            "COMPLETE_COMMIT" if commit else "COMPLETE_ABORT"
+        ]
 
 
 def test_what_waits_for_markers_is_told_that_the_coordinator_has_gone() -> None:

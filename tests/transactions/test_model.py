@@ -5,7 +5,8 @@ Whatever happens, in any order:
 - the epoch of an id only rises, and behind the last one comes a producer id that nobody had;
 - no two producers are ever told the same id and epoch;
 - who is told that it has committed has committed, and who is told that it has aborted has aborted;
-- markers say what was decided, and go to all partitions that were added;
+- markers say what was decided, and go to all partitions that were added, under the id that has written;
+- who keeps a transaction hears of the one that is open, and what two phases commit is not ended by time;
 - a machine that is made again from the log is the same;
 and in the end, when the markers are written, everything that was begun is over and every id can be used again.
 """
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.protocol.errors import ErrorCode
+from penstock.transactions.commands import Kept
 from penstock.transactions.config import TransactionConfig
 from penstock.transactions.machine import TransactionMachine
 from penstock.transactions.records import read_record, transaction_record
@@ -28,7 +30,7 @@ from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_MAX, NO_EPOCH, Transaction
 from tests.transactions.engine import BUMPING, CLASSIC, NOBODY, Call, Stamp, TransactionEngine
 
-NAMES = ["a", "b"]
+NAMES = ["a", "b", "c"]
 TIMEOUT_MS = 20_000
 PARTITIONS = [("t", 0), ("t", 1), ("u", 0)]
 
@@ -40,6 +42,7 @@ class Producer:
     number: int
     name: str
     version: int
+    two_phase: bool = False
     stamp: Stamp = NOBODY
 
 
@@ -53,8 +56,10 @@ class TransactionsOnABadNetwork(RuleBasedStateMachine):
         config = TransactionConfig(id_expiration_ms=300_000, expiration_check_ms=50_000)
         self.engine = engine = TransactionEngine(config)
         self.producers = [
-            Producer(number, name, version)
-            for number, (name, version) in enumerate([("a", CLASSIC), ("a", BUMPING), ("a", BUMPING), ("b", BUMPING)])
+            Producer(number, name, version, two_phase=name == "c")
+            for number, (name, version) in enumerate(
+                [("a", CLASSIC), ("a", BUMPING), ("a", BUMPING), ("b", BUMPING), ("c", BUMPING), ("c", CLASSIC)]
+            )
         ]
         self.owners: dict[tuple[str, Stamp], Producer] = {}
         self.network: list[Request] = []
@@ -94,7 +99,7 @@ class TransactionsOnABadNetwork(RuleBasedStateMachine):
         who.stamp = stamp
 
     fates = st.sampled_from(["now", "now", "late", "both"])
-    numbers = st.integers(0, 3)
+    numbers = st.integers(0, 5)
 
     @rule(number=numbers, recovers=st.booleans(), fate=fates)
     def a_producer_begins(self, number: int, recovers: bool, fate: str) -> None:
@@ -105,7 +110,32 @@ class TransactionsOnABadNetwork(RuleBasedStateMachine):
             if isinstance(call.value, tuple):
                 self._told(who, call.value)
 
-        self._send(who, lambda: self.engine.initialize(who.name, stamp, TIMEOUT_MS), check, fate)
+        self._send(
+            who,
+            lambda: self.engine.initialize(who.name, stamp, TIMEOUT_MS, two_phase=who.two_phase),
+            check,
+            fate,
+        )
+
+    @rule(number=numbers, fate=fates)
+    def a_producer_keeps_what_is_open(self, number: int, fate: str) -> None:
+        who = self.producers[number]
+
+        def ask() -> Call:
+            call = self.engine.initialize(who.name, timeout_ms=TIMEOUT_MS, two_phase=who.two_phase, keeps=True)
+            if isinstance(call.value, Kept):
+                transaction = self.engine.transaction(who.name)
+                told = (call.value.ongoing_producer_id, call.value.ongoing_producer_epoch)
+                assert (transaction.state, self.engine.stamp(who.name)) == (State.ONGOING, told)
+            return call
+
+        def check(call: Call) -> None:
+            if isinstance(call.value, Kept):
+                self._told(who, (call.value.producer_id, call.value.producer_epoch))
+            elif isinstance(call.value, tuple):
+                self._told(who, call.value)
+
+        self._send(who, ask, check, fate)
 
     @rule(number=numbers, partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1), fate=fates)
     def a_producer_adds_partitions(self, number: int, partitions: set[tuple[str, int]], fate: str) -> None:
@@ -128,7 +158,7 @@ class TransactionsOnABadNetwork(RuleBasedStateMachine):
         def check(call: Call) -> None:
             if not isinstance(call.value, tuple):
                 return
-            assert self._decided(who.name, stamp, who.version) is commit, f"{stamp} of {who.name} was told a lie"
+            assert self._decided(who.name, stamp) is commit, f"{stamp} of {who.name} was told a lie"
             if who.stamp == stamp:
                 self._told(who, call.value)
             else:
@@ -152,16 +182,12 @@ class TransactionsOnABadNetwork(RuleBasedStateMachine):
         found = [read_record(record) for record in self.engine.log]
         return [each[1] for each in found if each is not None and each[0] == name]
 
-    def _decided(self, name: str, stamp: Stamp, version: int) -> bool | None:
-        """What the log says of the last transaction that was ended under a producer's id and epoch."""
-        producer_id, epoch = stamp
-        ended_with = min(epoch + 1, EPOCH_MAX) if version == BUMPING else epoch
+    def _decided(self, name: str, stamp: Stamp) -> bool | None:
+        """What the log says of the last transaction that was ended while a producer's id and epoch owned it."""
         decided = [
-            each.state.is_commit
-            for each in self._history(name)
-            if each is not None
-            and each.state.is_prepared
-            and (each.producer_id, each.producer_epoch) == (producer_id, ended_with)
+            after.state.is_commit
+            for before, after in pairwise(self._history(name))
+            if before is not None and after is not None and after.state.is_prepared and before.owner == stamp
         ]
         return decided[-1] if decided else None
 
@@ -189,7 +215,9 @@ class TransactionsOnABadNetwork(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 999, 1_000, 19_999, 60_000, 400_000]))
     def time_passes(self, ms: int) -> None:
+        endless = [name for name, each in self.engine.machine.transactions.items() if _is_endless(each)]
         self.engine.advance(ms)
+        assert all(_is_endless(self.engine.transaction(name)) for name in endless)
         self._hear()
 
     # ---- what holds
@@ -215,13 +243,24 @@ class TransactionsOnABadNetwork(RuleBasedStateMachine):
             for each in self._history(name):
                 if each is None:
                     continue
-                if each.producer_id == last[0]:
-                    assert each.producer_epoch >= last[1]
+                if each.owner[0] == last[0]:
+                    assert each.owner[1] >= last[1]
                 else:
-                    assert each.producer_id not in seen, "an id that was used before"
-                    seen[each.producer_id] = name
-                    assert each.producer_epoch == 0 or last == NOBODY
-                last = (each.producer_id, each.producer_epoch)
+                    assert each.owner[0] not in seen, "an id that was used before"
+                    seen[each.owner[0]] = name
+                    assert each.owner[1] == 0 or last == NOBODY
+                last = each.owner
+
+    @invariant()
+    def markers_have_the_id_that_has_written_and_an_epoch_that_ends_it(self) -> None:
+        for name in NAMES:
+            for before, after in pairwise(self._history(name)):
+                if before is None or after is None or not after.state.is_prepared:
+                    continue
+                assert after.producer_id == before.producer_id
+                is_fenced = after.version == BUMPING or before.is_kept
+                is_last = before.producer_epoch == EPOCH_MAX
+                assert after.producer_epoch > before.producer_epoch or not is_fenced or is_last
 
     @invariant()
     def markers_say_what_was_decided(self) -> None:
@@ -255,12 +294,17 @@ class TransactionsOnABadNetwork(RuleBasedStateMachine):
             assert (
                 transaction.state is State.EMPTY
                 or transaction.state.is_complete
+                or _is_endless(transaction)
                 or (transaction.state is State.ONGOING and transaction.started_ms + TIMEOUT_MS > engine.now_ms)
             )
             call = engine.initialize(name, timeout_ms=TIMEOUT_MS)
             engine.write_markers()
             assert isinstance(call.value, tuple)
             assert (name, call.value) not in self.owners
+
+
+def _is_endless(transaction: Transaction) -> bool:
+    return transaction.state is State.ONGOING and transaction.is_two_phase
 
 
 TransactionsOnABadNetwork.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

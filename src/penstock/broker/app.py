@@ -15,7 +15,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -176,7 +176,7 @@ class Broker:
         self._peers = Peers(self._network, self._address_of)
         self._changes = PartitionChanges(catalog, self._store, image)
         self._worker = world.worker()
-        self._upkeep = Upkeep(self.partitions, settings, self._worker, now_ms)
+        self._upkeep = Upkeep(self.partitions, settings, self._worker, now_ms, self._committed)
         self.replicas = Replicas(
             node_id, self.partitions, image, settings, self._changes, self._upkeep, self._network, self._turn,
             self._address_of, lambda: self._membership.epoch, now_ms,
@@ -184,6 +184,7 @@ class Broker:
         self.groups = Runtime(OFFSETS_TOPIC, self._new_group_machine, self.partitions, world.steady_clock())
         # Of their own: a question that waits for a commit must not hold them up, nor they it.
         self._marker_peers = Peers(self._network, self._address_of)
+        self._offset_peers = Peers(self._network, self._address_of)
         self.markers = Markers(self.partitions, {OFFSETS_TOPIC: self.groups}, image, now_ms)
         self._marker_writer = MarkerWriter(self.markers, lambda: self.transactions, node_id, image, self._marker_peers)
         self.transactions = Runtime(
@@ -301,6 +302,13 @@ class Broker:
 
         return new_group_machine(self.settings, self.image, self._topic_view)
 
+    async def _committed(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """For retention that waits for a group."""
+        from penstock.server.committed_offsets import CommittedOffsets
+
+        committed = CommittedOffsets(self._node_id, self.image, self.groups, self._offset_peers)
+        return await committed.of(group_id, partitions)
+
     def _new_transaction_machine(self) -> TransactionMachine:
         from penstock.transactions.config import TransactionConfig
         from penstock.transactions.machine import TransactionMachine
@@ -308,6 +316,7 @@ class Broker:
         get = self.settings.get
         config = TransactionConfig(
             max_timeout_ms=get("transaction.max.timeout.ms"),
+            two_phase_commit=get("transaction.two.phase.commit.enable"),
             id_expiration_ms=get("transactional.id.expiration.ms"),
             expiration_check_ms=get("transaction.remove.expired.transaction.cleanup.interval.ms"),
         )
@@ -371,6 +380,7 @@ class Broker:
                 listener.close()
             self._peers.close()
             self._marker_peers.close()
+            self._offset_peers.close()
             self._turn.flush()
             self._committer.close()
             await self._worker.close()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.model import ClusterImage, TopicState
 
+HOLD_GROUP = "retention.hold.group"
+
 if TYPE_CHECKING:
     from penstock.groups.assignors import TopicShape
 
@@ -33,6 +35,9 @@ class ImageTopics:
 
     def names(self) -> Iterable[str]:
         return [topic.name for topic in self._image.topics.values() if not topic.internal]
+
+    def awaited_groups(self) -> Iterable[str]:
+        return [group for topic in self._image.topics.values() if (group := topic.config.get(HOLD_GROUP, "").strip())]
 
     def _shape(self, topic: TopicState) -> TopicShape:
         if self._shapes_of != self._image.generation:

@@ -114,6 +114,9 @@ _broker("transaction.state.log.segment.bytes", INT, 100 * MEBIBYTE, at_least(MEB
         "segment.bytes of __transaction_state.")
 _broker("transaction.max.timeout.ms", INT, 15 * MINUTE_MS, at_least(1),
         "The longest time that a producer may ask for until its transaction is aborted.")
+_broker("transaction.two.phase.commit.enable", BOOLEAN, True, None,
+        "Whether producers may ask for transactions that two phases commit, which are not aborted by time (KIP-939)."
+        " Kafka's default is false, and an ACL says who may; as long as there are none here, it is true.")
 _broker("transactional.id.expiration.ms", INT, 7 * 24 * 60 * MINUTE_MS, at_least(1),
         "A transactional id that was not used for so long is forgotten.")
 _broker("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 60 * MINUTE_MS, at_least(1),

@@ -16,6 +16,7 @@ Check = Callable[[str, Value], None]
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+GROUP_ID_MAX_BYTES = 2**15 - 1  # as much as a record of a group can hold
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _REPLICA = re.compile(r"([0-9]+:[0-9]+)?")
@@ -151,6 +152,13 @@ def with_classic(name: str, value: Value) -> None:
 def gzip_level(name: str, value: Value) -> None:
     if not (isinstance(value, int) and (1 <= value <= 9 or value == -1)):
         raise invalid(name, value, "Value must be between 1 and 9 or equal to -1")
+
+
+def group_id(name: str, value: Value) -> None:
+    """The name of a group, or nothing."""
+    assert isinstance(value, str)
+    if len(value.encode()) > GROUP_ID_MAX_BYTES:
+        raise invalid(name, f"{value[:20]}…", f"No group has a name of more than {GROUP_ID_MAX_BYTES} bytes")
 
 
 def throttled_replicas(name: str, value: Value) -> None:

@@ -14,6 +14,7 @@ from penstock.cluster.setting_types import (
     Value,
     at_least,
     between,
+    group_id,
     gzip_level,
     one_of,
     only,
@@ -87,6 +88,12 @@ _topic("remote.log.copy.disable", BOOLEAN, False, only(False, NO_TIERS), "There 
 _topic("remote.log.delete.on.disable", BOOLEAN, False, only(False, NO_TIERS), "There is no tiered storage.")
 _topic("remote.storage.enable", BOOLEAN, False, only(False, NO_TIERS), "There is no tiered storage.")
 _topic("retention.bytes", LONG, -1, None, "The size at which a partition drops its oldest segments; -1 is no limit.")
+_topic("retention.hold.group", STRING, "", group_id,
+       "A consumer group that retention and compaction wait for: nothing goes that it has not committed, nothing at "
+       "all before its first commit. Its offsets never expire. DeleteRecords and deleting the topic do not wait.")
+_topic("retention.hold.max.bytes", LONG, -1, at_least(-1),
+       "The most that a partition keeps for retention.hold.group alone. Beyond it the oldest segments go, committed or "
+       "not, and the log and the status say so. With -1, no limit, a group that stays away can fill the disk.")
 _topic("retention.ms", LONG, 14 * DAY_MS, at_least(-1), "The age at which segments are dropped; -1 is no limit.")
 _topic("segment.bytes", INT, 1024 * MEBIBYTE, at_least(MEBIBYTE), "The size at which the log starts a new segment.")
 _topic("segment.index.bytes", INT, 10 * MEBIBYTE, at_least(4), "The largest an index of a segment may grow.")

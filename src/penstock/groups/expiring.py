@@ -40,12 +40,14 @@ class Expiry:
 
 
 def _expire_group(turn: Turn, group: AnyGroup) -> bool:
-    """False if there was no room for all its tombstones. An open transaction keeps what it is about to overwrite."""
+    """False if there was no room for all its tombstones. An open transaction keeps what it is about to overwrite, and a
+    group that retention waits for keeps all: without its offsets it would hold everything again."""
+    is_awaited = group.group_id in turn.topics.awaited_groups()
     some_are_left = turn.pending.has_group(group.group_id)
     for topic, partitions in turn.offsets.of_group(group.group_id).items():
         for partition, offset in partitions.items():
             is_over = is_expired(group, topic, offset, turn.now_ms, turn.config.offsets_retention_ms)
-            if not is_over or turn.pending.has(Place(group.group_id, topic, partition)):
+            if is_awaited or not is_over or turn.pending.has(Place(group.group_id, topic, partition)):
                 some_are_left = True
             elif not turn.append(offset_record(group.group_id, topic, partition, None)):
                 return False

@@ -6,7 +6,8 @@ An offset is kept while somebody may need it. Retention runs (KIP-211)
 - for a classic group of consumers at work, and for a consumer group (KIP-848): from each offset's own commit too, but
   only for topics that nobody in it is subscribed to any more;
 - for any other group, not at all: its members may be about to need any of them.
-An offset that was committed with a retention of its own (OffsetCommit 2 to 4) expires at that time instead.
+An offset that was committed with a retention of its own (OffsetCommit 2 to 4) expires at that time instead. Those of a
+group that a topic names as its `retention.hold.group` never do.
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ class TopicView(Protocol):
     def names(self) -> Iterable[str]:
         """Those that a pattern may match: no internal ones."""
 
+    def awaited_groups(self) -> Iterable[str]:
+        """Groups whose commits retention waits for in some topic."""
+
 
 class NoTopics:
     """A view of a cluster that has none."""
@@ -39,6 +42,9 @@ class NoTopics:
     def names(self) -> Iterable[str]:
         return ()
 
+    def awaited_groups(self) -> Iterable[str]:
+        return ()
+
 
 _SHAPE = struct.Struct(">16sI")
 _HASH_BYTES = 8
@@ -51,6 +57,7 @@ class KnownTopics:
         self._view = view
         self._generation: int | None = None
         self._names: frozenset[str] | None = None
+        self._awaited: frozenset[str] | None = None
         self._digests: dict[str, bytes] = {}
 
     @property
@@ -68,6 +75,12 @@ class KnownTopics:
         if self._names is None:
             self._names = frozenset(self._view.names())
         return self._names
+
+    def awaited_groups(self) -> frozenset[str]:
+        self._forget_the_past()
+        if self._awaited is None:
+            self._awaited = frozenset(self._view.awaited_groups())
+        return self._awaited
 
     def ids(self, names: Iterable[str]) -> frozenset[bytes]:
         """Of those that exist."""
@@ -94,6 +107,7 @@ class KnownTopics:
         if self._generation != self._view.generation:
             self._generation = self._view.generation
             self._names = None
+            self._awaited = None
             self._digests.clear()
 
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 ELEMENTS_MAX = 100_000  # of one message: array elements and tagged fields together
 ZERO_UUID = bytes(16)
+OWN_TAGS_FROM = 10_000  # of tagged fields that Kafka does not have; its own count from 0
 
 
 class Versions(NamedTuple):

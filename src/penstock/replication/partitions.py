@@ -242,6 +242,8 @@ class Partitions:
             min_cleanable_dirty_ratio=value["min.cleanable.dirty.ratio"],
             file_delete_delay_ms=value["file.delete.delay.ms"],
             producer_expiration_ms=self._settings.get("producer.id.expiration.ms"),
+            retention_hold_group=value["retention.hold.group"],
+            retention_hold_max_bytes=value["retention.hold.max.bytes"],
         )
 
     def _partition_settings(self, topic: TopicState) -> PartitionSettings:

@@ -10,15 +10,21 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from penstock.cluster.settings import BrokerSettings
+from penstock.replication.holds import Committed, Hold, Holds, Key, nobody_knows
 from penstock.replication.partition import Partition
 from penstock.replication.partition_settings import Flush
 from penstock.replication.partitions import Partitions
 from penstock.storage import retention, truncation
+from penstock.storage.hold import Piece
 from penstock.storage.log import Log, seal
 from penstock.storage.segment import CorruptSegment, Segment
 from penstock.storage.worker import Worker, WorkerFailed
+
+if TYPE_CHECKING:
+    from penstock.storage.rewriting import CompactionPlan
 
 log = logging.getLogger("penstock.upkeep")
 
@@ -51,7 +57,12 @@ def _discard(store: Log, segments: list[Segment]) -> bool:
 
 class Upkeep:
     def __init__(
-        self, partitions: Partitions, settings: BrokerSettings, worker: Worker, now_ms: Callable[[], int]
+        self,
+        partitions: Partitions,
+        settings: BrokerSettings,
+        worker: Worker,
+        now_ms: Callable[[], int],
+        committed: Committed = nobody_knows,
     ) -> None:
         self._partitions = partitions
         self._settings = settings
@@ -62,6 +73,8 @@ class Upkeep:
         self._segments = asyncio.Lock()  # held while sealed segments are replaced or removed
         self._starts: dict[Partition, int] = {}  # how far leaders have deleted, while their followers are at it
         self._doomed: list[tuple[Log, list[Segment]]] = []  # dropped, but their files are still there for readers
+        self._retention_holds = Holds("retention", committed, now_ms)
+        self._compaction_holds = Holds("compaction", committed, now_ms)
 
     def start(self) -> None:
         self._tasks = [
@@ -144,19 +157,40 @@ class Upkeep:
 
     # ---- what grows old
 
+    def holds(self) -> dict[Key, Hold]:
+        """What is kept for groups, where anything is; of retention and compaction, the one that is worse."""
+        known = self._compaction_holds.known()
+        for key, hold in self._retention_holds.known().items():
+            other = known.get(key, hold)
+            known[key] = max(hold, other, key=lambda each: (each.over_limit, each.held_bytes))
+        return known
+
     async def _retain(self) -> None:
+        held = []
         for partition in self._partitions.all():
             await asyncio.sleep(0)
-            try:
+            if not partition.log.settings.retention_hold_group:
                 await self._retain_one(partition)
-            except Exception:
-                log.exception("retention failed: it will be tried again", extra={"partition": partition.name})
+            elif partition.leads:  # followers do as their leader has done
+                held.append(partition)
+        async for partition, offset in self._retention_holds.released(held, self._past_retention):
+            await self._retain_one(partition, offset)
 
-    async def _retain_one(self, partition: Partition) -> None:
-        offset = retention.start_offset(partition.log, self._now_ms(), partition.high_watermark)
-        if offset > partition.log.start_offset:
-            log.info("retention", extra={"partition": partition.name, "start": offset})
-            await self._delete_before(partition, offset)
+    def _past_retention(self, partition: Partition) -> list[Piece]:
+        if not partition.leads:
+            return []
+        return retention.past_retention(partition.log, self._now_ms(), partition.high_watermark)
+
+    async def _retain_one(self, partition: Partition, offset: int | None = None) -> None:
+        """All that is past retention, or only what lies below the offset."""
+        try:
+            if offset is None:
+                offset = retention.start_offset(partition.log, self._now_ms(), partition.high_watermark)
+            if offset > partition.log.start_offset:
+                log.info("retention", extra={"partition": partition.name, "start": offset})
+                await self._delete_before(partition, offset)
+        except Exception:
+            log.exception("retention failed: it will be tried again", extra={"partition": partition.name})
 
     async def cut(self, partition: Partition, offset: int, epoch: int, end: int, *, restart: bool = False) -> None:
         """A follower takes back what its leader does not have, if it still follows in that epoch and its log ends where
@@ -237,26 +271,50 @@ class Upkeep:
     async def _compact(self) -> None:
         if not self._settings.get("log.cleaner.enable"):
             return
+        held = []
         for partition in self._partitions.all(compacted=True):
             await asyncio.sleep(0)
-            try:
-                if partition.error is None:
-                    await self._compact_one(partition)
-            except (WorkerFailed, CorruptSegment, OSError) as error:
-                log.error("compaction failed: %s", error, extra={"partition": partition.name})
+            if partition.log.settings.retention_hold_group:
+                held.append(partition)
+            else:
+                await self._compact_one(partition)
+        async for partition, offset in self._compaction_holds.released(held, self._to_be_compacted):
+            await self._compact_one(partition, offset)
 
-    async def _compact_one(self, partition: Partition) -> None:
+    def _plan(self, partition: Partition, end_offset: int | None = None) -> CompactionPlan | None:
         from penstock.storage import compaction
 
-        plan = compaction.plan(partition.log, self._now_ms(), partition.last_stable_offset)
+        if partition.error is not None:
+            return None
+        stable = partition.last_stable_offset
+        try:
+            return compaction.plan(
+                partition.log, self._now_ms(), stable if end_offset is None else min(stable, end_offset)
+            )
+        except (CorruptSegment, OSError) as error:
+            log.error("compaction failed: %s", error, extra={"partition": partition.name})
+            return None
+
+    def _to_be_compacted(self, partition: Partition) -> list[Piece]:
+        plan = self._plan(partition)
+        return [Piece(segment.end_offset, segment.size) for segment in plan.segments] if plan is not None else []
+
+    async def _compact_one(self, partition: Partition, end_offset: int | None = None) -> None:
+        """All that may be compacted, or only what lies below the offset."""
+        from penstock.storage import compaction
+
+        plan = self._plan(partition, end_offset)
         if plan is None:
             return
-        result = await self._worker.run(compaction.run, plan)
-        async with self._segments:
-            if not partition.deleted:
-                taken = compaction.take_over(partition.log, result)
-                await self._in_thread(compaction.settle, partition.log, result, taken)
-                log.info("compacted", extra={"partition": partition.name})
+        try:
+            result = await self._worker.run(compaction.run, plan)
+            async with self._segments:
+                if not partition.deleted:
+                    taken = compaction.take_over(partition.log, result)
+                    await self._in_thread(compaction.settle, partition.log, result, taken)
+                    log.info("compacted", extra={"partition": partition.name})
+        except (WorkerFailed, CorruptSegment, OSError) as error:
+            log.error("compaction failed: %s", error, extra={"partition": partition.name})
 
     async def close(self) -> None:
         for task in self._tasks:

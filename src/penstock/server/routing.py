@@ -1,4 +1,4 @@
-"""The table of handlers. What stands here is served, and is what ApiVersions announces.
+"""The table of handlers. What stands here is served, and but for a few versions is what ApiVersions announces.
 
 A handler is imported when it is first needed, and all of them soon after the start: a broker answers before it has
 loaded what its first clients will not ask for.
@@ -61,6 +61,9 @@ _SERVED = {
 # Older librdkafka drops compression in silence unless Produce is announced from version 0 (KIP-896); versions below
 # the request's own are refused when they are sent.
 _ANNOUNCED_FROM = {0: 0}
+# What Kafka calls unstable is served to whoever sends it, and not chosen by clients that look for the newest: version 6
+# of InitProducerId, for transactions in two phases (KIP-939).
+_ANNOUNCED_TO = {22: 5}
 
 
 class Route:
@@ -85,7 +88,10 @@ HANDLERS: dict[int, Route] = {
     key: Route(
         REQUESTS[key],
         module,
-        Versions(_ANNOUNCED_FROM.get(key, REQUESTS[key].versions.first), REQUESTS[key].versions.last),
+        Versions(
+            _ANNOUNCED_FROM.get(key, REQUESTS[key].versions.first),
+            _ANNOUNCED_TO.get(key, REQUESTS[key].versions.last),
+        ),
     )
     for key, module in _SERVED.items()
 }

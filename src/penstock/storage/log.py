@@ -46,6 +46,8 @@ class LogSettings:
     min_cleanable_dirty_ratio: float = 0.5
     file_delete_delay_ms: int = 60_000
     producer_expiration_ms: int = 24 * 3600 * 1000
+    retention_hold_group: str = ""  # none
+    retention_hold_max_bytes: int = -1
 
     def __post_init__(self) -> None:
         if self.compact:  # what must be compacted by some time can't stay in the active segment for longer (KIP-354)

@@ -3,13 +3,16 @@
 Segments go whole and oldest first. A segment goes when every record in it lies below the log's start offset; or, where
 the cleanup policy has `delete`, when the log would still hold `retention.bytes` without it, or when its largest
 timestamp is older than `retention.ms`. A timestamp from the future keeps its segment, and all behind it, until that
-time has passed, as in Kafka. Nothing at or above the high watermark goes.
+time has passed, as in Kafka. Nothing at or above the high watermark goes. What a group holds back of all this is
+decided in `hold`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+
+from penstock.storage.hold import Piece
 
 if TYPE_CHECKING:
     from penstock.storage.log import Log
@@ -20,6 +23,12 @@ SNAPSHOTS_KEPT = 2
 
 def start_offset(log: Log, now_ms: int, high_watermark: int) -> int:
     """Where the log may begin from now on: an offset for `Log.delete_before`, the present one if nothing may go."""
+    going = past_retention(log, now_ms, high_watermark)
+    return max(log.start_offset, going[-1].end_offset) if going else log.start_offset
+
+
+def past_retention(log: Log, now_ms: int, high_watermark: int) -> list[Piece]:
+    """The segments that may go, oldest first."""
     segments, settings = log.segments, log.settings
     ends = [segment.base_offset for segment in segments[1:]] + [log.end_offset]
     last = len(segments) - 1
@@ -39,7 +48,7 @@ def start_offset(log: Log, now_ms: int, high_watermark: int) -> int:
     if settings.delete and settings.retention_ms >= 0:
         while may_go() and now_ms - _newest_ms(segments[gone]) > settings.retention_ms:
             gone += 1
-    return max(log.start_offset, ends[gone - 1]) if gone else log.start_offset
+    return [Piece(ends[at], segments[at].size) for at in range(gone)]
 
 
 def _newest_ms(segment: Segment) -> int:

@@ -9,7 +9,7 @@ from penstock.protocol.errors import ErrorCode
 from penstock.transactions.commands import AddPartitions
 from penstock.transactions.states import State
 from penstock.transactions.transaction import Transaction
-from penstock.transactions.turn import Turn
+from penstock.transactions.turn import IDENTITIES_BYTES, Turn
 
 
 def add_partitions(turn: Turn, command: AddPartitions) -> None:
@@ -40,9 +40,11 @@ def _wait(turn: Turn, command: AddPartitions) -> None:
 
 
 def _error(transaction: Transaction | None, command: AddPartitions) -> ErrorCode:
-    if transaction is None or transaction.producer_id != command.producer_id:
+    if transaction is None or command.producer_id not in (transaction.producer_id, transaction.owner[0]):
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    return ErrorCode.NONE if transaction.producer_epoch == command.producer_epoch else ErrorCode.PRODUCER_FENCED
+    if (command.producer_id, command.producer_epoch) != transaction.owner:
+        return ErrorCode.PRODUCER_FENCED
+    return ErrorCode.INVALID_TXN_STATE if transaction.is_kept else ErrorCode.NONE  # nobody adds to what is kept
 
 
 def _verify(turn: Turn, command: AddPartitions, transaction: Transaction) -> None:
@@ -64,6 +66,6 @@ def _add(turn: Turn, command: AddPartitions, transaction: Transaction) -> None:
         started_ms=transaction.started_ms if is_open else turn.now_ms,
     )  # fmt: skip
     error = ErrorCode.NONE
-    if len(partitions) > turn.config.partitions_max or not turn.store(added):
+    if len(partitions) > turn.config.partitions_max or not turn.store(added, room_bytes=IDENTITIES_BYTES):
         error = ErrorCode.POLICY_VIOLATION
     turn.reply(command.ticket, dict.fromkeys(command.partitions, error))

@@ -22,7 +22,8 @@ NEEDS_ID = Missing.NEEDS_ID
 
 @dataclass(frozen=True, slots=True)
 class Initialize:
-    """Answered with a pair: the producer's id and epoch. What it had open is aborted first."""
+    """Answered with a pair: the producer's id and epoch. What was open is aborted first; if it is to be kept (KIP-939),
+    the answer is a Kept. The transactions of a producer that is in two phases are not aborted by time."""
 
     ticket: Ticket
     transactional_id: str
@@ -30,6 +31,18 @@ class Initialize:
     producer_id: int
     producer_epoch: int
     spare_id: int | None
+    two_phase: bool = False
+    keeps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A transaction is open still. With these id and epoch it may be ended, and nothing else be done to it."""
+
+    producer_id: int
+    producer_epoch: int
+    ongoing_producer_id: int  # of who has written what it holds
+    ongoing_producer_epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
     max_timeout_ms: int = 15 * 60_000  # transaction.max.timeout.ms
+    two_phase_commit: bool = True  # transaction.two.phase.commit.enable
     id_expiration_ms: int = 7 * 24 * 3600 * 1000  # transactional.id.expiration.ms
     expiration_check_ms: int = 3600 * 1000  # transaction.remove.expired.transaction.cleanup.interval.ms
 

@@ -23,6 +23,7 @@ def transaction_record(transaction: Transaction) -> LogRecord:
         previous_producer_id=transaction.previous_producer_id,
         next_producer_id=transaction.next_producer_id,
         producer_epoch=transaction.producer_epoch,
+        next_producer_epoch=transaction.next_producer_epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=int(transaction.state),
         transaction_partitions=None if transaction.state is State.EMPTY else partitions,
@@ -64,6 +65,7 @@ def _transaction(transactional_id: str, value: TransactionLogValue) -> Transacti
         producer_epoch=value.producer_epoch,
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
+        next_producer_epoch=value.next_producer_epoch,
         timeout_ms=value.transaction_timeout_ms,
         state=State(value.transaction_status),
         partitions=frozenset(

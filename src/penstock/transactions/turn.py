@@ -18,6 +18,7 @@ from penstock.transactions.states import State
 from penstock.transactions.transaction import BUMPING_VERSION, EPOCH_MAX, NO_EPOCH, Transaction
 
 RECORD_OVERHEAD_BYTES = 32
+IDENTITIES_BYTES = 32  # what a record may grow by until its transaction is over: an id before, and an id and epoch next
 
 # What clients do not try again on: whoever is told so wrongly, by a coordinator that was replaced, is ended by it.
 _FINAL = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -71,11 +72,11 @@ class Turn:
         would take one transaction for another of the same epoch, and call committed what nobody has committed."""
         self.outcome.proof = nothing()
 
-    def store(self, transaction: Transaction) -> bool:
-        """False if it no longer fits in this append."""
+    def store(self, transaction: Transaction, room_bytes: int = 0) -> bool:
+        """False if it no longer fits in this append, with so much room to spare."""
         record = transaction_record(transaction)
         size = len(record.key) + len(record.value or b"") + RECORD_OVERHEAD_BYTES
-        if self.appended_bytes + size > self.config.append_max_bytes:
+        if self.appended_bytes + size + room_bytes > self.config.append_max_bytes:
             return False
         self.appended_bytes += size
         self.outcome.records.append(record)
@@ -96,9 +97,11 @@ class Turn:
     def fence(self, transaction: Transaction, *, by_its_owner: bool = False) -> bool:
         """Aborts what is open under an epoch that no producer has: whoever had it can not go on. If it was its own
         wish, it will be given that epoch."""
+        _, epoch = transaction.owner
         aborted = transaction.becoming(
-            State.PREPARE_ABORT, self.now_ms, last_epoch=transaction.producer_epoch if by_its_owner else NO_EPOCH,
+            State.PREPARE_ABORT, self.now_ms, last_epoch=epoch if by_its_owner else NO_EPOCH,
             producer_epoch=min(transaction.producer_epoch + 1, EPOCH_MAX),
+            next_producer_epoch=min(epoch + 1, EPOCH_MAX) if transaction.is_kept else NO_EPOCH,
         )  # fmt: skip
         if not self.store(aborted):
             return False

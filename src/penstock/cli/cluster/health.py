@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from penstock.cli.cluster import processes
 from penstock.cli.cluster.reaching import Broker, Cluster, Key, Moving, Partition, Snapshot, broker_setting
 from penstock.cli.cluster.zookeeper import ask as ask_zookeeper
+from penstock.cli.holds import Hold
 from penstock.cli.output import plural
 from penstock.cli.problem import Problem
 from penstock.cli.raw import Address
 
 DEFAULT_ZOOKEEPER_PORT = 2181
+HELD_TOO_LONG = "what the group has not committed is deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Health:
     under_min_isr: list[Partition] = field(default_factory=list)
     offline: list[Partition] = field(default_factory=list)
     lagging: list[Lag] = field(default_factory=list)
+    retention_holds: dict[Key, Hold] = field(default_factory=dict)  # what leaders keep for groups
     problems: list[str] = field(default_factory=list)
     _leads: Counter[int] = field(default_factory=Counter)
     _holds: Counter[int] = field(default_factory=Counter)
@@ -80,10 +83,13 @@ def examine(cluster: Cluster) -> Health:
     brokers = snapshot.brokers.values()
     moving = _moving(cluster)
     zookeeper = _zookeeper(brokers)
-    health = Health(
-        snapshot, moving, cluster.sizes(brokers), _pids(cluster, brokers), zookeeper, _missing(cluster, snapshot)
-    )
+    stored = cluster.stored(brokers)
+    sizes = {node_id: {key: each.size_bytes for key, each in held.items()} for node_id, held in stored.items()}
+    health = Health(snapshot, moving, sizes, _pids(cluster, brokers), zookeeper, _missing(cluster, snapshot))
     for each in snapshot.partitions:
+        led = stored.get(each.leader, {}).get(each.key)
+        if led is not None and led.hold is not None:
+            health.retention_holds[each.key] = led.hold
         settled = set(each.replicas) - set(moving[each.key].adding if each.key in moving else ())
         if each.leader < 0:
             health.offline.append(each)
@@ -177,4 +183,6 @@ def _problems(health: Health) -> list[str]:
     ):
         if found:
             problems.append(f"{plural(len(found), 'partition')} {what}.")
+    if over := [each for each in health.retention_holds.values() if each.over_limit]:
+        problems.append(f"{plural(len(over), 'partition')} over retention.hold.max.bytes: {HELD_TOO_LONG}.")
     return problems

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from penstock.cli.bootstrap import Bootstrap, find
 from penstock.cli.connection import REACH_TIMEOUT_S, REQUEST_TIMEOUT_S, not_reachable
+from penstock.cli.holds import Hold, described_replicas, hold_of
 from penstock.cli.problem import Problem
 from penstock.cli.raw import Address, ask, check
 from penstock.protocol.messages import describe_configs as configs
 from penstock.protocol.messages import list_partition_reassignments as listing
-from penstock.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.protocol.schema import Message
 
@@ -66,6 +66,14 @@ class Moving:
     @property
     def target(self) -> tuple[int, ...]:
         return tuple(each for each in self.replicas if each not in self.removing)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A replica on the disk of its broker."""
+
+    size_bytes: int
+    hold: Hold | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +139,16 @@ class Cluster:
 
     def sizes(self, brokers: Iterable[Broker]) -> dict[int, dict[Key, int]]:
         """Bytes of each replica, by broker. Who does not answer is not in it."""
-        found: dict[int, dict[Key, int]] = {}
+        stored = self.stored(brokers)
+        return {node_id: {key: each.size_bytes for key, each in held.items()} for node_id, held in stored.items()}
+
+    def stored(self, brokers: Iterable[Broker]) -> dict[int, dict[Key, Stored]]:
+        """The replicas of each broker. Who does not answer is not in it."""
+        found: dict[int, dict[Key, Stored]] = {}
         for broker in brokers:
             with suppress(Problem):
-                request = DescribeLogDirsRequest(topics=None)
-                answer = ask(broker.address, request, 4, DescribeLogDirsResponse, SIZES_TIMEOUT_S)
-                found[broker.node_id] = {
-                    (topic.name, each.partition_index): each.partition_size
-                    for result in answer.results
-                    for topic in result.topics
-                    for each in topic.partitions
-                }
+                described = described_replicas(broker.address, timeout_s=SIZES_TIMEOUT_S)
+                found[broker.node_id] = {key: Stored(each.partition_size, hold_of(each)) for key, each in described}
         return found
 
     def moving(self) -> dict[Key, Moving]:

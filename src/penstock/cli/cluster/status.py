@@ -116,13 +116,17 @@ def as_document(health: Health) -> dict[str, Any]:
              "removing": each.removing}
             for (topic, index), each in sorted(health.moving.items())
         ],
+        "holds": [
+            {"topic": topic, "partition": index, **each.as_document()}
+            for (topic, index), each in sorted(health.retention_holds.items())
+        ],
     }  # fmt: skip
 
 
 def unknown(cluster: Cluster, problem: Problem) -> dict[str, Any]:
     """The same document where nobody answers, so that programs need not know two."""
     nothing: dict[str, Any] = dict.fromkeys(("cluster_id", "controller", "zookeeper", "partitions"))
-    empty = ("brokers", "under_replicated", "offline", "under_min_isr", "lagging", "reassignments")
+    empty = ("brokers", "under_replicated", "offline", "under_min_isr", "lagging", "reassignments", "holds")
     members = cluster.record.members if cluster.record else ()
     return {
         "healthy": False, "problems": [problem.message], **nothing, **{name: [] for name in empty},
@@ -176,11 +180,20 @@ def show(health: Health) -> None:
         )
         if len(troubled) > ROWS_MAX:
             print(f"… and {len(troubled) - ROWS_MAX:,} more: --json has all of them.")
+    _show_over_limit(health)
     print()
     for problem in health.problems:
         print(f"! {problem}")
     if not health.problems:
         print("All is well.")
+
+
+def _show_over_limit(health: Health) -> None:
+    over = [each.sentence(key) for key, each in sorted(health.retention_holds.items()) if each.over_limit]
+    if over:
+        print("\n" + "\n".join(over[:ROWS_MAX]))
+    if len(over) > ROWS_MAX:
+        print(f"… and {len(over) - ROWS_MAX:,} more: --json has all of them.")
 
 
 def _advise(cluster: Cluster, health: Health) -> None:

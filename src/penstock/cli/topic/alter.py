@@ -16,6 +16,7 @@ examples:
   penstock topic alter orders --set retention.ms=86400000
   penstock topic alter orders --unset retention.ms --set cleanup.policy=compact
   penstock topic alter orders --partitions 12
+  penstock topic alter orders --set retention.hold.group=archive      keeps what this group has not committed
 """
 
 

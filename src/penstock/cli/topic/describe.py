@@ -1,4 +1,5 @@
-"""`penstock topic describe`: where its partitions are, what is in them, and which settings are not the default."""
+"""`penstock topic describe`: where its partitions are, what is in them, which settings are not the default, and what is
+kept for the group that retention waits for."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.parser import Parser
 
 if TYPE_CHECKING:
-    from penstock.cli.connection import Connection
+    from penstock.cli.connection import Connection, Key
+    from penstock.cli.holds import Hold
 
 EXAMPLES = """\
 examples:
@@ -18,6 +20,8 @@ examples:
 """
 SOURCES = {1: "topic", 2: "broker, while running", 3: "cluster", 4: "broker", 5: "default"}
 DEFAULT_SOURCE = 5
+HOLD_GROUP = "retention.hold.group"
+HOLDS_SHOWN_MAX = 20
 
 
 def configure(parser: Parser) -> None:
@@ -34,7 +38,12 @@ def run(args: argparse.Namespace) -> int:
     connection = connect(args)
     partitions = _partitions(connection, args.topic)
     settings = _settings(connection, args.topic, args.all)
+    waits = any(each["name"] == HOLD_GROUP and each["value"] for each in settings)
+    holds = _holds(connection, args.topic) if waits else {}
     if args.json:
+        for row in partitions:
+            hold = holds.get((args.topic, row["partition"]))
+            row["hold"] = hold.as_document() if hold else None
         print_json({"topic": args.topic, "partitions": partitions, "settings": settings})
         return 0
     replicas = max((len(row["replicas"]) for row in partitions), default=0)
@@ -48,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
         print_table(["setting", "value", "set by"], [(s["name"], s["value"], s["source"]) for s in settings])
     else:
         print("Every setting is the default.")
+    _show_holds(holds)
     offline = [row["partition"] for row in partitions if row["leader"] is None]
     if offline:
         print(f"\n{plural(len(offline), 'partition')} without a leader: {', '.join(map(str, offline))}.")
@@ -80,6 +90,37 @@ def _partitions(connection: Connection, topic: str) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _holds(connection: Connection, topic: str) -> dict[Key, Hold]:
+    """By their leaders. Of a partition that has none, or whose leader does not answer, nothing is known."""
+    from contextlib import suppress
+
+    from penstock.cli.holds import described_replicas, hold_of
+    from penstock.cli.problem import Problem
+    from penstock.cli.raw import address_of
+    from penstock.protocol.messages.describe_log_dirs import DescribableLogDirTopic
+
+    led: dict[int, list[int]] = {}
+    for number, partition in connection.topic(topic).partitions.items():
+        led.setdefault(partition.leader, []).append(number)
+    found: dict[Key, Hold] = {}
+    for leader in led.keys() & connection.cluster.brokers.keys():
+        asked = [DescribableLogDirTopic(topic=topic, partitions=led[leader])]
+        with suppress(Problem):
+            for key, replica in described_replicas(address_of(connection.cluster.brokers[leader]), asked):
+                hold = hold_of(replica)
+                if hold is not None:
+                    found[key] = hold
+    return dict(sorted(found.items()))
+
+
+def _show_holds(holds: dict[Key, Hold]) -> None:
+    lines = [hold.sentence(key) for key, hold in holds.items()]
+    if lines:
+        print("\n" + "\n".join(lines[:HOLDS_SHOWN_MAX]))
+    if len(lines) > HOLDS_SHOWN_MAX:
+        print(f"… and {len(lines) - HOLDS_SHOWN_MAX:,} more: --json has all of them.")
 
 
 def _settings(connection: Connection, topic: str, every: bool) -> list[dict[str, Any]]:

@@ -41,6 +41,8 @@ TOPIC_SETTINGS = frozenset(
         "preallocate",
         "remote.storage.enable",
         "retention.bytes",
+        "retention.hold.group",
+        "retention.hold.max.bytes",
         "retention.ms",
         "segment.bytes",
         "segment.index.bytes",

@@ -9,6 +9,7 @@ from penstock.cli.parser import Parser, add_bootstrap, add_json
 COMMANDS = {
     "list": ("listing", "list transactional ids and where their transactions stand"),
     "describe": ("describe", "show one transaction: its producer, how long it has been open, and where it writes"),
+    "commit": ("commit", "commit a transaction that was prepared in two phases, and whose producer is gone"),
     "abort": ("abort", "end a transaction that its producer does not end"),
 }
 

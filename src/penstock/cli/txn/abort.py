@@ -1,7 +1,8 @@
 """`penstock txn abort`: by its id, or where it hangs.
 
-By id, the coordinator is told of a new producer, which fences the old one and aborts what it had open. A transaction
-that no coordinator knows of any more (one that hangs) is ended in its partition, by the marker that is missing there.
+By id, the coordinator is told of a new producer, which fences the old one and aborts what it had open; what two phases
+commit is taken over first, so that no other transaction is aborted than the one that was looked at. A transaction that
+no coordinator knows of any more (one that hangs) is ended in its partition, by the marker that is missing there.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 def _abort_id(args: argparse.Namespace, connection: Connection) -> int:
     from penstock.cli.output import confirm, print_json
     from penstock.cli.raw import ask, check, coordinator_of
-    from penstock.cli.txn.transactions import any_broker, described
+    from penstock.cli.txn.transactions import any_broker, described, end_prepared, is_two_phase
     from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
     state = described(connection, args.id)
@@ -54,6 +55,9 @@ def _abort_id(args: argparse.Namespace, connection: Connection) -> int:
         confirm(
             f"Abort the transaction of {args.id}? Its producer can't go on then, and must be started again.", args.yes
         )
+    if is_open and is_two_phase(state):
+        end_prepared(connection, state, commit=False)
+    elif is_open:
         request = InitProducerIdRequest(transactional_id=args.id, transaction_timeout_ms=state.transaction_timeout_ms)
         coordinator = coordinator_of(any_broker(connection), args.id)
         check(ask(coordinator, request, 4, InitProducerIdResponse).error_code, f"can't abort {args.id!r}")

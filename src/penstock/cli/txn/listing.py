@@ -11,6 +11,8 @@ examples:
   penstock txn list
   penstock txn list --state Ongoing --older-than 300
   penstock txn list --pattern 'billing-.*'
+
+What two phases commit is never aborted by time: 'penstock txn commit' and 'penstock txn abort' end it.
 """
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
@@ -27,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.connection import connect
     from penstock.cli.output import print_json, print_table
     from penstock.cli.raw import address_of, ask, check
+    from penstock.cli.txn.transactions import age_s, described_at, is_two_phase, spoken, spoken_timeout
     from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
     connection = connect(args)
@@ -40,12 +43,29 @@ def run(args: argparse.Namespace) -> int:
     for broker_id, broker in sorted(connection.cluster.brokers.items()):
         answer = ask(address_of(broker), request, version, ListTransactionsResponse)
         check(answer.error_code, "can't list transactions")
-        rows += [(s.transactional_id, s.transaction_state, s.producer_id, broker_id) for s in answer.transaction_states]
-    rows.sort()
+        known = described_at(address_of(broker), [each.transactional_id for each in answer.transaction_states])
+        rows += [(each, known.get(each.transactional_id), broker_id) for each in answer.transaction_states]
+    rows.sort(key=lambda row: row[0].transactional_id)
     if args.json:
-        print_json([dict(zip(("id", "state", "producer_id", "coordinator"), row)) for row in rows])
+        print_json([
+            {
+                "id": each.transactional_id, "state": each.transaction_state, "producer_id": each.producer_id,
+                "coordinator": broker_id, "open_s": age_s(state) if state is not None else None,
+                "two_phase": state is not None and is_two_phase(state),
+            }
+            for each, state, broker_id in rows
+        ])  # fmt: skip
     elif rows:
-        print_table(["id", "state", "producer id", "coordinator"], rows)
+        print_table(
+            ["id", "state", "open for", "aborted after", "producer id", "coordinator"],
+            [
+                (
+                    each.transactional_id, each.transaction_state, spoken(age_s(state) if state is not None else None),
+                    spoken_timeout(state) if state is not None else "-", each.producer_id, broker_id,
+                )
+                for each, state, broker_id in rows
+            ],
+        )  # fmt: skip
     else:
         print("There are no such transactions.")
     return 0

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: how much room partitions take in the data folder, and how much is left."""
+"""DescribeLogDirs: how much room partitions take in the data folder, how much is left, and what is kept for groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from penstock.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+    RetentionHold,
 )
+from penstock.replication.holds import Hold
 from penstock.server.context import Call, Context
 
 
@@ -33,8 +35,23 @@ def _topics(context: Context, request: DescribeLogDirsRequest) -> list[DescribeL
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     topics: dict[str, DescribeLogDirsTopic] = {}
+    holds = context.upkeep.holds()
     for (name, index), size in sorted(context.partitions.sizes().items()):
         if wanted is None or (name, index) in wanted:
             topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
-            topic.partitions.append(DescribeLogDirsPartition(partition_index=index, partition_size=size))
+            hold = holds.get((name, index))
+            topic.partitions.append(
+                DescribeLogDirsPartition(
+                    partition_index=index, partition_size=size, retention_hold=_shown(hold) if hold else None
+                )
+            )
     return list(topics.values())
+
+
+def _shown(hold: Hold) -> RetentionHold:
+    return RetentionHold(
+        group_id=hold.group,
+        committed_offset=hold.committed,
+        held_bytes=hold.held_bytes,
+        over_limit=hold.over_limit,
+    )
