@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTHON    := $(BIN)/python
 INSTALLED := $(VENV)/.installed
 DEVELOPED := $(VENV)/.installed-for-development
-SOURCES   := pyproject.toml setup.py $(shell find src -name '*.py')
+SOURCES   := pyproject.toml setup.py $(shell find src -name '*.py' -o -name '*.[ch]')
 
 # The tests run with what is installed, where the hot path may be compiled, and those of its rooms with the source too.
 COMPILED_ROOMS := tests/replication tests/rules tests/server tests/storage tests/transport

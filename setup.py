@@ -1,4 +1,7 @@
-"""Compiles the hot path where there is a C compiler. Without one the same modules run as they are."""
+"""Compiles the hot path, and the twin of the pipeline's columns, where there is a C compiler.
+
+Without one the same modules run as they are. One of the two may fail without the other.
+"""
 
 import os
 import shutil
@@ -6,7 +9,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 # What every produce and fetch request passes. `storage/disk.py` is not among them: tests put doubles in its place.
@@ -33,6 +36,11 @@ HOT = [
     "server/fast_replica.py",
 ]
 
+# Written in C: what reads and writes single records for Spark. pure_columns.py and pure_records.py are its twin.
+COLUMNS = "penstock.pipeline._columns"
+COLUMNS_SOURCES = ["src/penstock/pipeline/_columns.c", "src/penstock/pipeline/_records.c"]
+COLUMNS_HEADERS = ["src/penstock/pipeline/_columns.h"]
+
 
 def extensions() -> list:
     """None for an editable install, where a module that was edited must win over what was compiled from it before."""
@@ -43,6 +51,12 @@ def extensions() -> list:
     if shutil.which(compiler) is None or not headers.exists():
         print("penstock: no C compiler or no headers of Python, so nothing is compiled", file=sys.stderr)
         return []
+    flags = ["-g0", "-fvisibility=hidden"]
+    columns = Extension(COLUMNS, COLUMNS_SOURCES, depends=COLUMNS_HEADERS, extra_compile_args=flags)
+    return [*hot_path(), columns]
+
+
+def hot_path() -> list:
     try:
         from mypyc.build import mypycify
 
@@ -61,10 +75,26 @@ class AllOrNothing(build_ext):
         try:
             super().run()
         except Exception as error:
-            print(f"penstock: not compiled: {error}", file=sys.stderr)
+            self.forget(self.extensions, error)
             self.extensions.clear()
-            for built in Path(self.build_lib).rglob("*.so"):
-                built.unlink()
+
+    def build_extensions(self) -> None:
+        asked, built = self.extensions, []
+        columns = [extension for extension in asked if extension.name == COLUMNS]
+        for together in ([extension for extension in asked if extension not in columns], columns):
+            self.extensions = together
+            try:
+                super().build_extensions()
+                built += together
+            except Exception as error:
+                self.forget(together, error)
+        asked[:] = built  # the list is the distribution's too
+        self.extensions = asked
+
+    def forget(self, together: list, error: Exception) -> None:
+        print(f"penstock: not compiled: {error}", file=sys.stderr)
+        for extension in together:
+            Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": AllOrNothing})

@@ -12,7 +12,20 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import catch_up, cells, cluster, failover, groups, jars, metadata, promises, report, scale, startup
+from bench import (
+    catch_up,
+    cells,
+    cluster,
+    failover,
+    groups,
+    jars,
+    metadata,
+    promises,
+    report,
+    scale,
+    spark,
+    startup,
+)
 from bench.loader import LoadFailed, binary
 from bench.peers import BrokerFailed, Peer, end_on_sigterm, kafka, penstock
 from bench.results import KAFKA, KAFKA_DURABLE, OURS, OURS_DURABLE, Results
@@ -20,11 +33,13 @@ from bench.results import KAFKA, KAFKA_DURABLE, OURS, OURS_DURABLE, Results
 OUT = Path(__file__).with_name("out")
 ALONE = ("startup", "partitions", "log", "crash", "idle", "compaction", "promises", "groups")
 CLUSTER = ("failover", "catch-up", "metadata")
+SPARK = ("spark", "archive")
 OUTAGES, QUICK_OUTAGES, KAFKA_OUTAGES = 30, 3, 5
 EPILOG = f"""\
 cells: {", ".join(cell.name for cell in cells.CELLS)}
 alone: {", ".join(ALONE)}
 three brokers: {", ".join(cell.name for cell in cluster.CELLS)}, {", ".join(CLUSTER)}
+with Spark: {", ".join(SPARK)}
 
 examples:
   make bench
@@ -32,6 +47,7 @@ examples:
   make bench ARGS="--cells single,end-to-end --rounds 5"
   make bench ARGS="--cells startup,partitions --no-kafka"
   make bench ARGS="--cells cluster,failover,catch-up,metadata"
+  make bench ARGS="--cells spark,archive"
 """
 
 
@@ -161,6 +177,21 @@ def clusters(options: argparse.Namespace, work: Path, results: Results) -> None:
         results.attempt("many partitions of a cluster", metadata.curve(work, sizes, file))
 
 
+# ---- Spark
+
+
+def with_spark(options: argparse.Namespace, work: Path, results: Results) -> None:
+    gigabytes = 0.2 if options.quick else 1.0
+    if wants(options, "spark"):
+        try:
+            found = spark.measures(work, options.rounds, gigabytes, alone=options.no_kafka)
+            results.attempt("Spark", found)
+        except jars.NoKafka as missing:
+            results.fail("Spark", missing)
+    if wants(options, "archive"):
+        results.attempt("archive", spark.archive(work, 2 * gigabytes))
+
+
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     end_on_sigterm()
@@ -181,6 +212,7 @@ def main(arguments: list[str]) -> int:
         compare(options, work, results)
         alone(options, work, results)
         clusters(options, work, results)
+        with_spark(options, work, results)
     except (BrokerFailed, LoadFailed) as failure:
         print(f"bench: {failure}", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""Apache Kafka's jars, fetched once by Maven into a cache outside the repository."""
+"""Apache Kafka's jars, and those of Spark's connector, fetched once by Maven into a cache outside the repository."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 VERSION = "4.2.0"
@@ -45,19 +46,24 @@ def classpath() -> str:
 def libraries() -> Path:
     folder = cache() / f"kafka-{VERSION}"
     if not folder.exists():
-        _fetch(folder)
+        fetch(ARTIFACTS, folder, f"Apache Kafka {VERSION}")
     return folder
 
 
-def _fetch(folder: Path) -> None:
+Artifact = tuple[str, str, str]  # its group, its name and its version
+
+
+def fetch(artifacts: Iterable[Artifact], folder: Path, title: str, *, transitive: bool = True) -> None:
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
-            raise NoKafka(f"Apache Kafka needs {program}, which is not installed")
-    print(f"fetching Apache Kafka {VERSION} with Maven …", flush=True)
+            raise NoKafka(f"{title} needs {program}, which is not installed")
+    print(f"fetching {title} with Maven …", flush=True)
     with tempfile.TemporaryDirectory(dir=cache()) as temporary:
-        lines = [DEPENDENCY.format(group=g, artifact=a, version=v) for g, a, v in ARTIFACTS]
+        lines = [DEPENDENCY.format(group=g, artifact=a, version=v) for g, a, v in artifacts]
         (Path(temporary) / "pom.xml").write_text(POM.format(dependencies="".join(lines)))
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
+        if not transitive:
+            command.append("-DexcludeTransitive=true")
         try:
             done = subprocess.run(command, cwd=temporary, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
         except subprocess.TimeoutExpired:

@@ -1,0 +1,147 @@
+"""A connection to one broker that blocks: a worker of Spark has one thing to do at a time.
+
+Requests may be sent ahead; answers come in the order of the requests. After any failure a connection is closed and of
+no use, because nobody knows which answer would come next.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from penstock.protocol.apis import RESPONSE_OF
+from penstock.protocol.framing import read_response, request_frame
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.schema import Message
+from penstock.protocol.wire import DecodeError
+
+ANSWER_MAX_BYTES = 256 << 20
+CONNECT_TIMEOUT_S = 10.0
+RECEIVE_BUFFER_BYTES = 4 << 20
+
+M = TypeVar("M", bound=Message)
+
+Address = tuple[str, int]
+
+
+class Unreachable(OSError):
+    """A broker that does not answer, or not what was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How a connection is made safe. The context is made where it is used: it can't be sent to a worker."""
+
+    tls: bool = False
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = None
+    check_host: bool = True
+
+    def wrap(self, plain: socket.socket, host: str) -> socket.socket:
+        if not self.tls:
+            return plain
+        context = ssl.create_default_context(cafile=self.ca_file)
+        context.check_hostname = self.check_host
+        if self.certificate_file is not None:
+            context.load_cert_chain(self.certificate_file, self.key_file, self.key_password)
+        return context.wrap_socket(plain, server_hostname=host)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    bootstrap: tuple[Address, ...]
+    client_id: str = "penstock-spark"
+    request_timeout_s: float = 30.0  # for one answer
+    patience_s: float = 120.0  # for a request with all its retries
+    security: Security = Security()
+
+
+class Connection:
+    def __init__(self, address: Address, settings: ClientSettings) -> None:
+        self.address = address
+        self._settings = settings
+        self._correlation = 0
+        self._sent: deque[tuple[int, type[Message], int]] = deque()  # correlation id, what is answered, its version
+        try:
+            plain = socket.create_connection(address, timeout=min(CONNECT_TIMEOUT_S, settings.request_timeout_s))
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+            plain.settimeout(settings.request_timeout_s)
+            self._socket = settings.security.wrap(plain, address[0])
+        except OSError as error:
+            raise Unreachable(f"{self.name}: {error}") from error
+        self._newest = self._ask_versions()
+
+    @property
+    def name(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _ask_versions(self) -> dict[int, int]:
+        request = ApiVersionsRequest(client_software_name="penstock-spark", client_software_version="1")
+        self.send(request, 3)
+        answer: ApiVersionsResponse = self.receive()
+        if answer.error_code:
+            self.close()
+            raise Unreachable(f"{self.name} does not say what it speaks (error {answer.error_code})")
+        return {each.key: each.max_version for each in answer.api_keys}
+
+    def newest(self, request: type[Message], at_most: int) -> int:
+        """The version to speak: the newest that both sides know, and not above what the caller can handle."""
+        theirs = self._newest.get(request.api_key)
+        if theirs is None:
+            raise Unreachable(f"{self.name} has no {request.__name__}")
+        return min(theirs, at_most)
+
+    def send(self, request: Message, version: int) -> None:
+        self._correlation += 1
+        try:
+            self._socket.sendall(request_frame(request, version, self._correlation, self._settings.client_id))
+        except OSError as error:
+            raise self._failed(error) from error
+        self._sent.append((self._correlation, RESPONSE_OF[type(request)], version))
+
+    def receive(self) -> Any:
+        """The answer to the first request that has none yet."""
+        expected, response, version = self._sent.popleft()
+        try:
+            (size,) = struct.unpack(">i", self._read(4))
+            if not 0 < size <= ANSWER_MAX_BYTES:
+                raise DecodeError(f"an answer of {size} bytes")
+            correlation, answer = read_response(response, memoryview(self._read(size)), version)
+            if correlation != expected:
+                raise DecodeError(f"the answer to request {correlation} where {expected} was due")
+        except (OSError, DecodeError) as error:
+            raise self._failed(error) from error
+        return answer
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._sent)
+
+    def ask(self, request: Message, version: int) -> Any:
+        self.send(request, version)
+        return self.receive()
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        at = 0
+        while at < size:
+            read = self._socket.recv_into(view[at:])
+            if not read:
+                raise OSError("closed by the broker")
+            at += read
+        return data
+
+    def _failed(self, error: Exception) -> Unreachable:
+        self.close()
+        return Unreachable(f"{self.name}: {error}")

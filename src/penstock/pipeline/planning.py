@@ -1,0 +1,171 @@
+"""Which offsets a job reads: the driver's part, before any task runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from penstock.pipeline.brokers import EARLIEST, LATEST, Brokers, TopicPartition
+from penstock.pipeline.fetching import OffsetRange
+from penstock.pipeline.filters import Bounds
+from penstock.pipeline.options import Edge, Position, ReadOptions
+from penstock.pipeline.problem import DataLost, OptionError
+
+Offsets = dict[TopicPartition, int]
+
+
+def partitions_of(brokers: Brokers, options: ReadOptions) -> list[TopicPartition]:
+    """What is subscribed to, as far as it exists now."""
+    wanted = options.subscription
+    if wanted.pattern is not None:
+        pattern = re.compile(wanted.pattern)
+        topics = brokers.topics().values()
+        return [each for topic in topics if pattern.fullmatch(topic.name) for each in topic.partitions]
+    if wanted.partitions is not None:
+        known = brokers.topics({place.topic for place in wanted.partitions})
+        for place in wanted.partitions:
+            if place.topic not in known or place.partition not in known[place.topic].leaders:
+                raise OptionError(f"option 'assign' names {place}, which does not exist")
+        return list(wanted.partitions)
+    assert wanted.topics is not None
+    found = brokers.topics(wanted.topics)
+    return [each for name in wanted.topics if name in found for each in found[name].partitions]
+
+
+def expect_topics(brokers: Brokers, options: ReadOptions) -> None:
+    """A topic that is not there is told before the job starts."""
+    wanted = options.subscription
+    if wanted.topics is None:
+        return
+    missing = sorted(set(wanted.topics) - brokers.topics(wanted.topics).keys())
+    if missing:
+        raise OptionError(f"option 'subscribe' names {missing[0]!r}, and there is no such topic")
+
+
+def resolve(
+    brokers: Brokers, places: Iterable[TopicPartition], at: Position, options: ReadOptions, side: str
+) -> Offsets:
+    """The offsets that a position means now."""
+    places = list(places)
+    if at.edge is not None:
+        return edges(brokers, places, at.edge, options.committed)
+    if at.timestamp_ms is not None:
+        return _by_time(brokers, dict.fromkeys(places, at.timestamp_ms), options, side)
+    if at.timestamps_ms is not None:
+        _expect_each(places, at.timestamps_ms, f"{side}OffsetsByTimestamp")
+        return _by_time(brokers, {place: at.timestamps_ms[place] for place in places}, options, side)
+    assert at.offsets is not None
+    _expect_each(places, at.offsets, f"{side}Offsets")
+    found = {place: at.offsets[place] for place in places}
+    for edge in Edge:
+        found |= edges(brokers, [place for place in places if found[place] == edge.value], edge, options.committed)
+    for place, offset in found.items():
+        if offset < 0:
+            raise OptionError(f"option '{side}Offsets' has {offset} for {place}; -2 is earliest, -1 latest")
+    return found
+
+
+def _expect_each(places: list[TopicPartition], given: Mapping[TopicPartition, int], name: str) -> None:
+    missing, more = set(places) - given.keys(), given.keys() - set(places)
+    if missing:
+        raise OptionError(f"option {name!r} does not say where {min(missing)} begins or ends")
+    if more:
+        raise OptionError(f"option {name!r} has {min(more)}, which is not read")
+
+
+def edges(brokers: Brokers, places: Iterable[TopicPartition], edge: Edge, committed: bool) -> Offsets:
+    return brokers.offsets(dict.fromkeys(places, EARLIEST if edge is Edge.EARLIEST else LATEST), committed=committed)
+
+
+def _by_time(brokers: Brokers, wanted: Mapping[TopicPartition, int], options: ReadOptions, side: str) -> Offsets:
+    found = brokers.offsets(wanted, committed=options.committed)
+    late = [place for place, offset in found.items() if offset < 0]
+    if late and side == "starting" and not options.latest_if_too_late:
+        raise OptionError(
+            f"no record of {late[0]} is as late as {wanted[late[0]]}. Option startingOffsetsByTimestampStrategy="
+            '"latest" begins behind the last one instead.'
+        )
+    return found | edges(brokers, late, Edge.LATEST, options.committed)
+
+
+def ranges_between(brokers: Brokers, starting: Offsets, ending: Offsets, options: ReadOptions) -> list[OffsetRange]:
+    """What there is to read. Offsets outside the log are data that was lost, or never there."""
+    places = [place for place in ending if place in starting]
+    first = edges(brokers, places, Edge.EARLIEST, options.committed)
+    found = []
+    for place in places:
+        start, stop = starting[place], ending[place]
+        if place not in first:
+            _lost(options, f"{place} was deleted before it was read up to {stop}")
+            continue
+        if start < first[place] and start < stop:
+            _lost(options, f"{place} begins at {first[place]}, and was to be read from {start}")
+            start = min(first[place], stop)
+        if start < stop:
+            found.append(OffsetRange(place, start, stop))
+    return found
+
+
+def _lost(options: ReadOptions, problem: str) -> None:
+    if options.fail_on_data_loss:
+        raise DataLost(
+            f"{problem}. Records may have been deleted by retention, or the topic was deleted or made anew. Option "
+            'failOnDataLoss="false" makes the job go on with what is there.'
+        )
+
+
+def split(ranges: list[OffsetRange], partitions_min: int | None, records_max: int | None) -> list[OffsetRange]:
+    """Large ranges in pieces, until there are as many as wanted, and none is larger than allowed."""
+    total = sum(each.stop - each.start for each in ranges)
+    pieces = []
+    for each in ranges:
+        size = each.stop - each.start
+        parts = 1
+        if partitions_min is not None and total:
+            parts = max(1, -(-size * partitions_min // total) if len(ranges) < partitions_min else 1)
+        if records_max is not None:
+            parts = max(parts, -(-size // records_max))
+        parts = min(parts, size)
+        bounds = [each.start + size * n // parts for n in range(parts + 1)]
+        pieces += [OffsetRange(each.place, *pair) for pair in pairwise(bounds)]
+    return pieces
+
+
+def limited(start: Offsets, end: Offsets, offsets_max: int) -> Offsets:
+    """Each partition gets its share of what may be read in one batch, in proportion to what it has."""
+    sizes = {place: max(0, end[place] - start.get(place, 0)) for place in end}
+    total = sum(sizes.values())
+    if total <= offsets_max:
+        return end
+    found = {}
+    for place, size in sizes.items():
+        share = size * offsets_max / total
+        begin = start.get(place, 0)
+        # At least one record where there is one: else a small partition beside a large one would never move.
+        found[place] = begin + min(size, int(share) if share >= 1 else (1 if size else 0))
+    return found
+
+
+def expect_no_loss(begun: Offsets, ended: Offsets, options: ReadOptions) -> None:
+    """A stream's partitions neither vanish nor become shorter."""
+    for place, offset in begun.items():
+        if place not in ended:
+            _lost(options, f"{place} was read up to {offset}, and does not exist any more")
+        elif ended[place] < offset:
+            _lost(options, f"{place} was read up to {offset}, and ends at {ended[place]} now")
+
+
+def within(brokers: Brokers, ranges: list[OffsetRange], bounds: Bounds) -> list[OffsetRange]:
+    """Only what may hold rows that somebody wants."""
+    found = [each for wanted in ranges if (each := bounds.narrowed(wanted)) is not None]
+    if bounds.first_ms is not None and found:
+        # The first record that is late enough: none before it is, whatever the order of times.
+        first = brokers.offsets({each.place: bounds.first_ms for each in found}, committed=False)
+        starts = {place: offset for place, offset in first.items() if offset >= 0}
+        found = [
+            OffsetRange(each.place, max(each.start, starts[each.place]), each.stop)
+            for each in found
+            if each.place in starts
+        ]
+    return [each for each in found if each.start < each.stop]

@@ -1,0 +1,224 @@
+"""Topics as rows: batch and streaming reads of `format("penstock")`.
+
+The driver plans ranges of offsets; a task reads one range straight from the partition's leader, into Arrow columns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from penstock.pipeline import planning
+from penstock.pipeline.brokers import Brokers, TopicPartition
+from penstock.pipeline.fetching import FETCH_BYTES, OffsetRange, RangeFetcher
+from penstock.pipeline.filters import Bounds, OptionalPushdown
+from penstock.pipeline.options import Edge, ReadOptions
+from penstock.pipeline.problem import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ROWS_PER_BATCH = 10_000  # where Spark is quickest
+BYTES_PER_BATCH = 16 << 20
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+
+def row_schema(headers: bool) -> StructType:
+    """The columns of Spark's own connector, in its order."""
+    fields = [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+    return StructType([*fields, StructField("headers", HEADERS)] if headers else fields)
+
+
+def check_schema(schema: StructType, headers: bool) -> None:
+    expected = row_schema(headers)
+    if [(each.name, each.dataType) for each in schema] != [(each.name, each.dataType) for each in expected]:
+        raise OptionError(f"the penstock source has a schema of its own: {expected.simpleString()}")
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    wanted: OffsetRange
+
+
+def read_rows(options: ReadOptions, wanted: OffsetRange) -> Iterator[pyarrow.RecordBatch]:
+    from penstock.pipeline.columns import RowDecoder
+
+    place = wanted.place
+    decoder = RowDecoder(place.topic, place.partition, headers=options.headers)
+    with Brokers(options.client) as brokers:
+        fetcher = RangeFetcher(
+            brokers,
+            wanted,
+            committed=options.committed,
+            fail_on_data_loss=options.fail_on_data_loss,
+            fetch_bytes=options.fetch_bytes or FETCH_BYTES,
+        )
+        for batch in fetcher.batches():
+            decoder.add(batch, wanted.start, wanted.stop)
+            while decoder.rows >= ROWS_PER_BATCH or decoder.size >= BYTES_PER_BATCH:
+                yield decoder.take(ROWS_PER_BATCH)
+        while decoder.rows:
+            yield decoder.take(ROWS_PER_BATCH)
+
+
+# ---- batch
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._bounds = Bounds()
+
+    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Only where it was asked for: Spark 4.3 keeps one plan for a DataFrame, so that whoever uses it again, with
+        other filters or with none, would get what the filters before left over."""
+        if self._options.filter_pushdown:
+            for each in filters:
+                self._bounds.take(each)
+        return filters  # Spark looks at every row again
+
+    pushFilters = OptionalPushdown(_push)
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        with Brokers(options.client) as brokers:
+            planning.expect_topics(brokers, options)
+            places = planning.partitions_of(brokers, options)
+            starting = planning.resolve(brokers, places, options.starting, options, "starting")
+            ending = planning.resolve(brokers, places, options.ending, options, "ending")
+            ranges = planning.ranges_between(brokers, starting, ending, options)
+            ranges = planning.within(brokers, ranges, self._bounds)
+        pieces = planning.split(ranges, options.partitions_min, options.records_max)
+        return [RangePartition(each) for each in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        if isinstance(partition, RangePartition):  # Spark makes one of its own where there is nothing to read
+            yield from read_rows(self._options, partition.wanted)
+
+
+# ---- streaming
+
+OffsetsJson = dict[str, dict[str, int]]
+"""As in Spark's connector: {"orders": {"0": 23}}."""
+
+
+def to_json(offsets: planning.Offsets) -> OffsetsJson:
+    found: OffsetsJson = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def from_json(offsets: OffsetsJson) -> planning.Offsets:
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
+    }
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """On the driver one of them lives as long as the query; tasks get a copy."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._brokers: Brokers | None = None
+        self._final: planning.Offsets | None = None  # where a query ends that takes what is there now
+        self._latest: planning.Offsets | None = None
+        self._moved_at = time.monotonic()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_brokers": None, "_latest": None, "_final": None}
+
+    @property
+    def _cluster(self) -> Brokers:
+        if self._brokers is None:
+            self._brokers = Brokers(self._options.client)
+        return self._brokers
+
+    # ---- the driver's
+
+    def initialOffset(self) -> OffsetsJson:
+        planning.expect_topics(self._cluster, self._options)
+        places = planning.partitions_of(self._cluster, self._options)
+        return to_json(planning.resolve(self._cluster, places, self._options.starting, self._options, "starting"))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._options.offsets_max
+        return ReadMaxRows(limit) if limit is not None else ReadAllAvailable()
+
+    def latestOffset(self, start: OffsetsJson, limit: ReadLimit) -> OffsetsJson:
+        begun = from_json(start)
+        self._latest = end = self._final if self._final is not None else self._ends()
+        begun |= self._begin_new(end.keys() - begun.keys())
+        if self._final is None and self._is_too_little(begun, end):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            end = planning.limited(begun, end, limit.max_rows)
+        if end != from_json(start):
+            self._moved_at = time.monotonic()
+        return to_json(end)
+
+    def reportLatestOffset(self) -> OffsetsJson | None:
+        return to_json(self._latest) if self._latest is not None else None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._final = self._ends()
+
+    def _ends(self) -> planning.Offsets:
+        places = planning.partitions_of(self._cluster, self._options)
+        return planning.edges(self._cluster, places, Edge.LATEST, self._options.committed)
+
+    def _begin_new(self, places: Iterable[TopicPartition]) -> planning.Offsets:
+        """Partitions that came after the query began are read from their beginning."""
+        return planning.edges(self._cluster, places, Edge.EARLIEST, self._options.committed)
+
+    def _is_too_little(self, begun: planning.Offsets, end: planning.Offsets) -> bool:
+        wanted = self._options.offsets_min
+        if wanted is None or time.monotonic() - self._moved_at >= self._options.delay_max_s:
+            return False
+        return sum(max(0, end[place] - begun.get(place, 0)) for place in end) < wanted
+
+    def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
+        begun, ended = from_json(start), from_json(end)
+        planning.expect_no_loss(begun, ended, self._options)
+        begun |= self._begin_new(ended.keys() - begun.keys())
+        ranges = planning.ranges_between(self._cluster, begun, ended, self._options)
+        pieces = planning.split(ranges, self._options.partitions_min, self._options.records_max)
+        return [RangePartition(each) for each in pieces]
+
+    def stop(self) -> None:
+        if self._brokers is not None:
+            self._brokers.close()
+
+    # ---- the tasks'
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        yield from read_rows(self._options, partition.wanted)

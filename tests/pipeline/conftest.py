@@ -1,0 +1,51 @@
+"""One Spark for all tests of the pipeline, and a broker that it reads from and writes to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.brokers import BrokerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Topics = Callable[..., str]
+S3_KEYS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "secret"}  # which moto's server takes
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from penstock.pipeline.session import open_session
+
+    os.environ.update(S3_KEYS)  # tasks have the environment in which Spark was started
+    session = open_session("tests", "local[2]", {"spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(shared_broker: BrokerProcess) -> BrokerProcess:
+    return shared_broker
+
+
+@pytest.fixture
+def new_topic(broker: BrokerProcess, unique: Callable[[str], str]) -> Topics:
+    """Makes a topic of its own for a test."""
+
+    def make(partitions: int = 1, prefix: str = "rows", **configs: object) -> str:
+        name = unique(prefix)
+        create_topic(broker.bootstrap, name, partitions, **configs)
+        return name
+
+    return make
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: object) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    config = {key.replace("_", "."): str(value) for key, value in configs.items()}
+    admin.create_topics([NewTopic(name, partitions, config=config)])[name].result(30)

@@ -1,0 +1,104 @@
+"""The sink with a fault in it: its driver dies at a certain step of a certain batch, as often as the plan says.
+
+Spark runs the driver's part of a sink in a process of its own, made from a class that it imports, so the plan is in
+a folder: a file `plan.json`, {"step": ..., "batch": ...}. Each death leaves a file there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamWriter
+from pyspark.sql.types import StructType
+
+from penstock.pipeline import sink, transactions
+from penstock.pipeline.brokers import Brokers
+from penstock.pipeline.datasource import PenstockDataSource
+from penstock.pipeline.decisions import Decision, Decisions
+from penstock.pipeline.options import write_options
+
+
+class Plan:
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def reached(self, step: str, batch: int) -> None:
+        """Dies here if that is the plan."""
+        found = json.loads((self.folder / "plan.json").read_text())
+        deaths = len(list(self.folder.glob("died-*")))
+        if found["step"] != step or found["batch"] != batch or deaths >= found.get("times", 1):
+            return
+        if found.get("wait"):
+            self._wait()
+            return
+        (self.folder / f"died-{time.time_ns()}").touch()
+        if victims := found.get("kill"):
+            for pid in victims:
+                os.kill(pid, signal.SIGKILL)
+        os._exit(1)
+
+    def _wait(self) -> None:
+        """Until the test says go."""
+        (self.folder / f"waits-{time.time_ns()}").touch()
+        deadline = time.monotonic() + 120
+        while not (self.folder / "go").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+class DyingWriter(sink.StreamWriter):
+    """A driver that died aborts nothing."""
+
+    plan: Plan
+
+    def write(self, rows: Iterator[Any]) -> sink.Written:
+        context = TaskContext.get()
+        assert context is not None
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
+        return super().write(self._dying_rows(rows, batch))
+
+    def _dying_rows(self, rows: Iterator[Any], batch: int) -> Iterator[Any]:
+        for each in rows:
+            yield each
+            self.plan.reached("task in the middle", batch)
+        self.plan.reached("task at its end", batch)
+
+    def commit_batch(self, messages: list[Any], batch: int, *, streaming: bool) -> None:
+        self.plan.reached("before the decision", batch)
+        super().commit_batch(messages, batch, streaming=streaming)
+        self.plan.reached("after everything", batch)
+
+    def _roll_forward(self, brokers: Brokers, decisions: Decisions, decision: Decision) -> None:
+        if decision.done:
+            return
+        self.plan.reached("after the decision", decision.batch)
+        half = len(decision.transactions) // 2
+        for each in decision.transactions[:half]:
+            transactions.roll_forward(brokers, each)
+        self.plan.reached("half-way", decision.batch)
+        for each in decision.transactions[half:]:
+            transactions.roll_forward(brokers, each)
+        self.plan.reached("before it is done", decision.batch)
+        decisions.done(decision.batch)
+
+    def abort_batch(self, messages: list[Any], batch: int) -> None:
+        return
+
+
+class FaultySource(PenstockDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "faulty"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        given = dict(self.options)
+        plan = Plan(given.pop("plan"))
+        writer = DyingWriter(write_options(given), sink.new_job())
+        writer.plan = plan
+        return writer
