@@ -25,6 +25,9 @@ COMMANDS = {
     "group": "list, describe, reset and delete consumer groups",
     "txn": "list, describe and abort transactions",
     "cluster": "start, watch and change a cluster of brokers",
+    "query": "ask topics with SQL, archive and log as one table",
+    "replay": "write a part of a topic's history into a topic again",
+    "archive": "copy topics to Parquet files, and look after them",
     "bench": "measure throughput and latency",
     "version": "show which version this is",
 }

@@ -1,0 +1,213 @@
+"""`penstock replay`: a part of a topic's history, from its archive and its log, back into a topic."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.parser import Parser, add_bootstrap, positive
+from penstock.cli.positions import TIMES, parse_time
+from penstock.cli.problem import Problem, usage
+from penstock.cli.sparking import add_allow_loss
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.cli.connection import Connection
+    from penstock.pipeline.replaying import ReplayPlan
+
+EXAMPLES = f"""\
+times:
+  {TIMES}
+
+Keys, values, headers and timestamps are as they were, and so is the order within a partition. Partitions keep their
+numbers where the target has as many; else keys choose. A replay that was stopped goes on when the same command is run
+again: it remembers in --checkpoint how far it came, and writes nothing twice.
+
+examples:
+  penstock replay --topic orders --from 2026-05-01 --to 2026-05-02 --into orders-replay
+  penstock replay --topic orders --from 7d --into orders-again --rate 500
+  penstock replay --topic orders --archive s3a://bucket/archive --into orders-restored
+"""
+FOLDER = "penstock-replay"
+POLL_S = 1
+OFFSETS_SHOWN = "messages looked at"
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A time as it was written, and what it meant then."""
+
+    text: str
+    timestamp_ms: int
+
+
+def _time(text: str) -> Time:
+    return Time(text, parse_time(text))
+
+
+def configure(parser: Parser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("--topic", metavar="NAME", required=True, help="whose messages")
+    parser.add_argument("--into", metavar="NAME", required=True, help="the topic to write to; made if it is not there")
+    parser.add_argument("--from", dest="first", metavar="TIME", type=_time, help="the earliest (default: all)")
+    parser.add_argument("--to", dest="stop", metavar="TIME", type=_time, help="only what is earlier (default: all)")
+    parser.add_argument("--rate", metavar="N", type=positive, help="at most N messages a second")
+    parser.add_argument(
+        "--archive", metavar="LOCATION", help="where the topic is archived, if its archive's group does not tell"
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", type=Path, help=f"where to remember (default: ./{FOLDER}/TOPIC-into-TARGET)"
+    )
+    add_allow_loss(parser)
+    parser.add_argument("--master", metavar="URL", help="the Spark cluster (default: this machine)")
+    add_bootstrap(parser)
+    parser.leaf(run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from penstock.cli.connection import connect
+    from penstock.cli.output import plural
+    from penstock.cli.sparking import not_installed, session
+
+    _check(args)
+    folder: Path = args.checkpoint or Path(FOLDER) / f"{args.topic}-into-{args.into}"
+    connection = connect(args)
+    try:
+        from penstock.pipeline.replaying import mark_finished
+    except ImportError as missing:
+        raise not_installed(missing) from missing
+    plan = _planned(args, folder, connection)
+    if plan.finished:
+        print(f"Finished before: {args.topic} is in {args.into}. To do it again, delete {folder}.")
+        return 0
+    with session("penstock replay", args.master) as spark:
+        rows = _follow(spark, plan, connection.bootstrap.addresses, folder, args.rate)
+    mark_finished(folder, plan)
+    print(f"Replayed {plural(rows, 'message')} of {args.topic} into {args.into}.")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.topic == args.into:
+        raise usage("a topic can't be replayed into itself.", "Name another one with --into.")
+    if args.first and args.stop and args.first.timestamp_ms >= args.stop.timestamp_ms:
+        raise usage("--from is not before --to.")
+
+
+def _asked(args: argparse.Namespace) -> tuple[str, ...]:
+    return (args.topic, args.into, args.first.text if args.first else "", args.stop.text if args.stop else "")
+
+
+def _planned(args: argparse.Namespace, folder: Path, connection: Connection) -> ReplayPlan:
+    """The plan that is there already, or a new one."""
+    from penstock.pipeline.problem import PipelineError
+    from penstock.pipeline.replaying import read_plan, write_plan
+
+    try:
+        plan = read_plan(folder)
+        if plan is not None:
+            _check_same(plan, args, folder)
+            return plan
+        plan = _new_plan(args, connection)
+        write_plan(folder, plan)
+        return plan
+    except PipelineError as problem:
+        raise Problem(f"can't replay {args.topic!r}: {problem}") from problem
+
+
+def _check_same(plan: ReplayPlan, args: argparse.Namespace, folder: Path) -> None:
+    if plan.asked != _asked(args):
+        topic, into, first, stop = plan.asked
+        times = f"{f' --from {first}' if first else ''}{f' --to {stop}' if stop else ''}"
+        hint = f"Choose another folder with --checkpoint, or delete it to forget that replay: {folder}"
+        raise usage(f"another replay was begun there: --topic {topic} --into {into}{times}.", hint)
+
+
+def _new_plan(args: argparse.Namespace, connection: Connection) -> ReplayPlan:
+    from penstock.pipeline.archive.layout import Archive
+    from penstock.pipeline.archived_rows import Window
+    from penstock.pipeline.brokers import Brokers
+    from penstock.pipeline.options import OF_CLIENTS, Options
+    from penstock.pipeline.replaying import ReplayPlan, ensure_target, plan_replay
+    from penstock.pipeline.survey import find_archive
+
+    first = args.first.timestamp_ms if args.first else None
+    stop = args.stop.timestamp_ms if args.stop else None
+    servers = {"kafka.bootstrap.servers": connection.bootstrap.addresses}
+    with Brokers(Options(servers, OF_CLIENTS, "replay").client()) as brokers:
+        location = args.archive or find_archive(brokers, args.topic)
+        archive = Archive(location) if location else None
+        starting, ending, partitions = plan_replay(
+            brokers, args.topic, archive, Window(first, stop), fail_on_data_loss=not args.allow_loss
+        )
+        count, made = ensure_target(brokers, args.into, max(partitions, 1))
+    if made:
+        _tell(f"Created {args.into}, which keeps what it gets for good (retention.ms=-1).")
+    kept = count >= partitions
+    if not kept:
+        _tell(f"{args.into} has fewer partitions than {args.topic}: keys choose, and order holds for each key alone.")
+    strict, location = not args.allow_loss, archive.location.name if archive is not None else None
+    return ReplayPlan(args.topic, args.into, first, stop, _asked(args), location, starting, ending, kept, strict)
+
+
+def _tell(text: str) -> None:
+    print(f"penstock: {text}", file=sys.stderr)
+
+
+# ---- while it runs
+
+
+def _follow(spark: Any, plan: ReplayPlan, bootstrap: str, folder: Path, rate: int | None) -> int:
+    """How many messages were written in this run."""
+    from penstock.cli.sparking import explain
+    from penstock.pipeline.replaying import start_replay
+
+    if not plan.offsets:
+        return 0
+    try:
+        query = start_replay(spark, plan, bootstrap, folder, rate)
+        with _bar() as bar:
+            task = bar.add_task(f"{plan.topic} → {plan.into}", total=plan.offsets)
+            rows: dict[int, int] = {}
+            while True:
+                ended = query.awaitTermination(POLL_S)
+                bar.update(task, completed=_look(query, plan, rows))
+                if ended:
+                    return sum(rows.values())
+    except KeyboardInterrupt:
+        raise Problem("stopped.", "Run the same command again to go on.", 130) from None
+    except Exception as failure:
+        problem = explain(failure, "the replay failed")
+        problem.hint = problem.hint or "Run the same command again to go on."
+        raise problem from failure
+
+
+def _look(query: StreamingQuery, plan: ReplayPlan, rows: dict[int, int]) -> int:
+    """Fills in the rows of each batch; the offsets that lie behind."""
+    done = 0
+    for progress in query.recentProgress:
+        rows[progress.batchId] = max(rows.get(progress.batchId, 0), progress.numInputRows)
+        for source in progress.sources:
+            done = max(done, plan.position(source.endOffset))
+    return done
+
+
+def _bar() -> Any:
+    from rich import progress
+
+    from penstock.cli.output import console
+
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn(OFFSETS_SHOWN),
+        progress.TimeElapsedColumn(),
+        console=console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    )

@@ -1,0 +1,186 @@
+"""A part of a topic's history, back into a topic: keys, headers, timestamps and order as they were, each record once.
+
+    plan        which offsets of each partition may hold what is wanted; written down before anything else
+    source      `penstock_history`, one task for each partition, archive and log, only what is in the window of time
+    sink        `format("penstock")`, exactly once
+
+Spark's checkpoint tells how far the query has come, and the plan beside it where it ends. So a replay that was stopped,
+or killed, goes on when it is started again, and what was written once is not written again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.archived_rows import Window
+from penstock.pipeline.brokers import Brokers
+from penstock.pipeline.history_source import FORMAT, register
+from penstock.pipeline.problem import OptionError, PipelineError
+from penstock.pipeline.seams import Span
+from penstock.pipeline.survey import Survey, late_enough, survey
+from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.pipeline.archive.layout import Archive
+
+PLAN = "plan.json"
+QUERY = "query"  # the folder of Spark's own checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    topic: str
+    into: str
+    first_ms: int | None
+    stop_ms: int | None
+    asked: tuple[str, ...]  # as a person wrote it: a time may be so long ago, and would be another one today
+    archive: str | None
+    starting: dict[int, int]
+    ending: dict[int, int]
+    keep_partitions: bool  # else the keys choose
+    fail_on_data_loss: bool = True
+    finished: bool = False
+
+    @property
+    def offsets(self) -> int:
+        return sum(self.ending[each] - self.starting[each] for each in self.ending)
+
+    def position(self, end: str | None) -> int:
+        """How many offsets lie behind a query whose source stands there."""
+        found: Mapping[str, int] = json.loads(end).get(self.topic, {}) if end else {}
+        return sum(offset - self.starting[int(partition)] for partition, offset in found.items())
+
+
+# ---- the plan
+
+
+def plan_replay(
+    brokers: Brokers, topic: str, archive: Archive | None, window: Window, *, fail_on_data_loss: bool = True
+) -> tuple[dict[int, int], dict[int, int], int]:
+    """Where each partition starts and ends, and how many partitions the topic has.
+
+    The archive tells by its days which files may matter. A log tells which record is the first that is late enough, but
+    not which one is the last that is early enough, because times may go back: so it is read to where it ends now.
+    """
+    found = survey(brokers, topic, archive, fail_on_data_loss=fail_on_data_loss)
+    spans = _in_archive(found, window)
+    for partition, live in _in_log(brokers, found, window).items():
+        spans.setdefault(partition, []).append(live)
+    starting = {partition: min(each.start for each in some) for partition, some in spans.items()}
+    ending = {partition: max(each.stop for each in some) for partition, some in spans.items()}
+    return starting, ending, max(found.division, default=-1) + 1
+
+
+def _in_archive(found: Survey, window: Window) -> dict[int, list[Span]]:
+    spans: dict[int, list[Span]] = {}
+    for partition, pieces in found.archived.items():
+        for piece in pieces:
+            if any(not window.misses_day(each.day) for each in piece.files):
+                spans.setdefault(partition, []).append(Span(piece.start, piece.stop))
+    return spans
+
+
+def _in_log(brokers: Brokers, found: Survey, window: Window) -> dict[int, Span]:
+    live = {
+        partition: Span(pieces.live[0].start, pieces.live[-1].stop)
+        for partition, pieces in found.division.items()
+        if pieces.live
+    }
+    if window.first_ms is None or not live:
+        return live
+    starts = late_enough(brokers, found.topic, live, window.first_ms)
+    return {partition: Span(start, live[partition].stop) for partition, start in starts.items()}
+
+
+def read_plan(folder: Path) -> ReplayPlan | None:
+    try:
+        found = json.loads((folder / PLAN).read_text())
+        for name in ("starting", "ending"):
+            found[name] = {int(partition): int(offset) for partition, offset in found[name].items()}
+        return ReplayPlan(**{**found, "asked": tuple(found["asked"])})
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PipelineError(f"{folder / PLAN} is not the plan of a replay: {error}") from error
+
+
+def write_plan(folder: Path, plan: ReplayPlan) -> None:
+    """Whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{PLAN}.{os.getpid()}"
+    with temporary.open("w") as file:
+        json.dump(asdict(plan), file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / PLAN)
+
+
+def mark_finished(folder: Path, plan: ReplayPlan) -> None:
+    write_plan(folder, replace(plan, finished=True))
+
+
+# ---- the topic it goes to
+
+
+def ensure_target(brokers: Brokers, name: str, partitions: int) -> tuple[int, bool]:
+    """How many partitions it has, and whether it was made just now.
+
+    A new one keeps everything: the records are as old as they were, and retention would delete them at once.
+    """
+    known = brokers.topics([name]).get(name)
+    if known is not None:
+        return len(known.leaders), False
+
+    def attempt() -> None:
+        connection = brokers.any()
+        configs = [CreatableTopicConfig(name="retention.ms", value="-1")]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=configs)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+        answer = connection.ask(request, connection.newest(CreateTopicsRequest, 7)).topics[0]
+        if answer.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise ApiError(ErrorCode(answer.error_code), answer.error_message or "")
+
+    try:
+        brokers.until_answered(attempt, f"topic {name}")
+    except ApiError as error:
+        raise OptionError(f"topic {name!r} can't be created: {error.code.name} {error}") from error
+    return partitions, True
+
+
+# ---- the query
+
+
+def start_replay(
+    spark: SparkSession, plan: ReplayPlan, bootstrap: str, folder: Path, rate: int | None = None
+) -> StreamingQuery:
+    """Ends by itself when everything is there."""
+    register(spark)
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "topic": plan.topic,
+        "startingOffsets": json.dumps({plan.topic: plan.starting}),
+        "endingOffsets": json.dumps({plan.topic: plan.ending}),
+        "archive": plan.archive,
+        "failOnDataLoss": str(plan.fail_on_data_loss).lower(),
+        "startingTimestamp": None if plan.first_ms is None else str(plan.first_ms),
+        "endingTimestamp": None if plan.stop_ms is None else str(plan.stop_ms),
+        "rowsPerSecond": None if rate is None else str(rate),
+    }
+    reader = spark.readStream.format(FORMAT)
+    for name, value in options.items():
+        if value is not None:
+            reader = reader.option(name, value)
+    columns = ["key", "value", "headers", "timestamp", *(["partition"] if plan.keep_partitions else [])]
+    writer = reader.load().select(*columns).writeStream.format("penstock")
+    writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", plan.into)
+    writer = writer.option("checkpointLocation", f"file://{(folder / QUERY).absolute()}")
+    return writer.trigger(availableNow=True).start()

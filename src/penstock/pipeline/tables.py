@@ -1,0 +1,147 @@
+"""One table over a topic's archive and its log, each record exactly once.
+
+    survey (survey.py)      who has which offsets: the archive's files, and the rest of the log
+    archive                 Spark's own Parquet reader over exactly those files
+    log                     `penstock_history`: the rest of the offsets, from the log, or from files that came later
+    table                   the two, one after the other
+
+The table is what the topic held when it was planned. It stays that while the archive goes on and retention deletes:
+no offset is in both parts, because the parts are cut by offsets; and none is in neither, because what the log loses
+after the survey is looked for in the archive again (history.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sf
+from pyspark.sql.types import DateType, IntegerType, StructField, StructType
+
+from penstock.pipeline.archive.layout import Archive, ArchivedFile
+from penstock.pipeline.brokers import Brokers
+from penstock.pipeline.history_source import FORMAT, register
+from penstock.pipeline.seams import Span
+from penstock.pipeline.source import row_schema
+from penstock.pipeline.survey import Survey, find_archive, survey
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from penstock.pipeline.connection import ClientSettings
+
+DAY_US = 86_400_000_000
+SCHEMA = StructType([*row_schema(headers=True), StructField("day", DateType())])
+FILE_SCHEMA = StructType([*SCHEMA, StructField("leaderEpoch", IntegerType())])
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    topic: str
+    client: ClientSettings
+    given: Mapping[str, str]  # which made the client, for tasks to make theirs
+    archive: str | None = None
+    group: str | None = None
+    fail_on_data_loss: bool = True
+    filter_pushdown: bool = False
+
+
+def table(spark: SparkSession, options: TableOptions) -> DataFrame:
+    with Brokers(options.client) as brokers:
+        location = options.archive or find_archive(brokers, options.topic, options.group)
+        archive = Archive(location) if location else None
+        found = survey(brokers, options.topic, archive, fail_on_data_loss=options.fail_on_data_loss)
+    live = {partition: list(pieces.live) for partition, pieces in found.division.items() if pieces.live}
+    parts: list[DataFrame] = []
+    if archive is not None and not reads_natively(spark, archive):
+        for partition, pieces in found.division.items():
+            if pieces.archived:
+                live[partition] = sorted([*pieces.archived, *live.get(partition, [])])
+        parts += [_history(spark, options, archive, live, from_archive=True)] if live else []
+    else:
+        parts += _archived(spark, found)
+        parts += [_history(spark, options, archive, live, from_archive=False)] if live else []
+    if not parts:
+        return spark.createDataFrame([], SCHEMA)
+    return reduce(lambda one, other: one.unionByName(other), parts)
+
+
+# ---- the archive
+
+
+def reads_natively(spark: SparkSession, archive: Archive) -> bool:
+    """Whether Spark has what it needs to read from there: S3 takes a jar that does not come with it."""
+    if archive.location.is_local:
+        return True
+    java = spark._jvm
+    assert java is not None
+    path = java.org.apache.hadoop.fs.Path(archive.location.spark_path(archive.location.root))
+    try:
+        path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    except Exception:  # whatever Java says
+        return False
+    return True
+
+
+def _archived(spark: SparkSession, found: Survey) -> list[DataFrame]:
+    whole, cut = chosen_files(found)
+    parts = [_files(spark, found, whole)] if whole else []
+    for span, files in cut:
+        rows = _files(spark, found, files)
+        parts.append(rows.where((sf.col("offset") >= span.start) & (sf.col("offset") < span.stop)))
+    return parts
+
+
+def chosen_files(found: Survey) -> tuple[list[ArchivedFile], list[tuple[Span, list[ArchivedFile]]]]:
+    """The files to read whole, and those of which another one has the beginning already."""
+    whole: list[ArchivedFile] = []
+    cut: list[tuple[Span, list[ArchivedFile]]] = []
+    for pieces in found.archived.values():
+        reached = 0
+        for piece in pieces:
+            if piece.start >= reached:
+                whole += piece.files
+            elif piece.stop > reached:
+                cut.append((Span(reached, piece.stop), list(piece.files)))
+            reached = max(reached, piece.stop)
+    return whole, cut
+
+
+def _files(spark: SparkSession, found: Survey, files: list[ArchivedFile]) -> DataFrame:
+    """The folders tell topic and day, so that a filter on the day does not even open a file."""
+    archive = found.archive
+    assert archive is not None
+    root = archive.location.spark_path(archive.location.root)
+    reader = spark.read.schema(FILE_SCHEMA).option("basePath", root)
+    return reader.parquet(*(archive.spark_path(each) for each in files)).select(*SCHEMA.names)
+
+
+# ---- the log
+
+
+def _history(
+    spark: SparkSession,
+    options: TableOptions,
+    archive: Archive | None,
+    ranges: dict[int, list[Span]],
+    *,
+    from_archive: bool,
+) -> DataFrame:
+    register(spark)
+    reader = spark.read.format(FORMAT).options(**options.given)
+    reader = reader.option("topic", options.topic).option("ranges", json.dumps(ranges))
+    reader = reader.option("failOnDataLoss", str(options.fail_on_data_loss).lower())
+    reader = reader.option("fromArchive", str(from_archive).lower())
+    reader = reader.option("filterPushdown", str(options.filter_pushdown).lower())
+    if archive is not None:
+        reader = reader.option("archive", archive.location.name)
+    return reader.load().withColumn("day", _day(sf.col("timestamp")))
+
+
+def _day(timestamp: Column) -> Column:
+    """In UTC, whatever zone the session is in."""
+    micros = sf.unix_micros(timestamp)
+    return sf.date_from_unix_date(((micros - sf.pmod(micros, sf.lit(DAY_US))) / DAY_US).cast("int"))

@@ -1,0 +1,107 @@
+"""`penstock query`: SQL over topics, as a person types it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from penstock.cli import main
+from tests.brokers import BrokerProcess
+from tests.pipeline.histories import NOON_MS, TopicHistory, make
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(autouse=True)
+def _zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The command speaks UTC, and so would the tests that run in its process later."""
+    monkeypatch.setenv("TZ", os.environ.get("TZ", ""))
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def orders(broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path) -> TopicHistory:
+    found = make(broker.bootstrap, new_topic(1, "web.orders", retention_ms=-1), tmp_path)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    values = [b'{"customer": "ann", "n": 1}', "gr\u00fc\u00df\x1b[2Je".encode(), b"\xff\x00", None]
+    for at, value in enumerate(values):
+        headers = [("trace", b"\xfe"), ("trace", b"x"), ("none", None)] if at == 0 else None
+        producer.produce(found.topic, value, key=f"k{at}", timestamp=NOON_MS + at * 1000, headers=headers)
+    assert producer.flush(30) == 0
+    found.archive_range(0, 2)
+    found.delete_before(1)
+    return found
+
+
+def query(orders: TopicHistory, sql: str, *more: str) -> int:
+    where = ["--archive", f"{orders.topic}={orders.archive.location.given}", "--bootstrap", orders.bootstrap]
+    return main(["query", sql.replace("ORDERS", f"`{orders.topic}`"), *where, *more])
+
+
+def test_rows_are_printed_as_a_table_as_csv_and_as_json(
+    spark: SparkSession, orders: TopicHistory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert query(orders, "SELECT * FROM ORDERS ORDER BY offset", "--format", "json") == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["value"] for row in rows] == ['{"customer": "ann", "n": 1}', "gr\u00fc\u00df\x1b[2Je", "0xff00", None]
+    assert rows[0]["headers"] == [
+        {"key": "trace", "value": "0xfe"},
+        {"key": "trace", "value": "x"},
+        {"key": "none", "value": None},
+    ]
+    assert rows[1]["timestamp"] == "2024-10-04 12:00:01.000"
+    assert rows[1]["day"] == "2024-10-04"
+
+    sql = "SELECT key, value, headers FROM ORDERS WHERE offset < 3 ORDER BY offset DESC"
+    assert query(orders, sql, "--format", "csv", "--limit", "2") == 0
+    lines = list(csv.reader(capsys.readouterr().out.splitlines()))
+    assert lines == [["key", "value", "headers"], ["k2", "0xff00", ""], ["k1", "gr\u00fc\u00df\x1b[2Je", ""]]
+
+    assert query(orders, "SELECT key, value FROM ORDERS ORDER BY key", "--limit", "2") == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[0].split() == ["KEY", "VALUE"]
+    assert "gr\u00fc\u00df\\x1b[2Je" in printed.out, "nothing that is in a message drives the terminal"
+    assert "k2" not in printed.out
+    assert "there are more" in printed.err
+
+
+def test_what_is_wrong_is_said_with_what_to_do(
+    spark: SparkSession, orders: TopicHistory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for sql, expected in (
+        ("SELECT * FROM a-b", "backticks"),
+        ("SELEC 1", "can't be read"),
+        ("SELECT nothing FROM ORDERS", "nothing"),
+        (f"SELECT * FROM `{orders.topic[:-1]}x`", f"Did you mean '{orders.topic}'?"),
+        ("SELECT * FROM web.orders", "Write the topic's name as `web.orders`"),
+        ("SELECT raise_error('no, because') FROM ORDERS", "no, because"),
+    ):
+        assert query(orders, sql) in (1, 2), sql
+        printed = capsys.readouterr()
+        assert expected in printed.err, sql
+        assert len(printed.err) < 600, sql
+        assert not printed.out, sql
+
+
+def test_the_command_prints_its_rows_and_nothing_else(orders: TopicHistory) -> None:
+    columns = "max(timestamp) AS latest, count(*) AS n, max(get_json_object(value, '$.n')) AS one"
+    sql = f"SELECT {columns} FROM `{orders.topic}`"
+    line = [sys.executable, "-m", "penstock", "query", sql, "--bootstrap", orders.bootstrap, "--master", "local[1]"]
+    line += ["--archive", f"{orders.topic}={orders.archive.location.given}"]
+    environment = {**os.environ, "TZ": "Asia/Tokyo"}
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[1].split() == ["2024-10-04", "12:00:03.000", "4", "1"]

@@ -1,0 +1,135 @@
+"""One table over archive and log, with Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.pipeline import tables
+from penstock.pipeline.brokers import Brokers, TopicPartition
+from penstock.pipeline.group_offsets import commit
+from penstock.pipeline.problem import DataLost, OptionError
+from penstock.spark import table
+from tests.brokers import BrokerProcess
+from tests.pipeline.histories import DAY_MS, NOON_MS, TopicHistory, make, of_rows, settings_of
+
+pytestmark = pytest.mark.timeout(600)
+
+COUNT = 480
+PARTITIONS = 2
+EACH = COUNT // PARTITIONS
+
+
+@pytest.fixture
+def orders(broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path) -> TopicHistory:
+    """Half a month of records in two partitions, an archive of 60 offsets a file."""
+    found = make(broker.bootstrap, new_topic(PARTITIONS, "orders", retention_ms=-1), tmp_path)
+    found.produce(COUNT, PARTITIONS, step_ms=DAY_MS // 32)
+    return found
+
+
+def scanned(rows: DataFrame) -> dict[str, int]:
+    """Rows and files that the scans of a query that ran have read."""
+    plan = rows._jdf.queryExecution().executedPlan()
+    if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+        plan = plan.executedPlan()
+    leaves: Any = plan.collectLeaves()
+    found = {"rows": 0, "files": 0, "log": 0}
+    for at in range(leaves.size()):
+        metrics = leaves.apply(at).metrics()
+        is_log = "BatchScan" in leaves.apply(at).nodeName()
+        found["log" if is_log else "rows"] += metrics.apply("numOutputRows").value()
+        found["files"] += 0 if is_log else metrics.apply("numFiles").value()
+    return found
+
+
+def test_a_table_has_each_record_once_while_the_archive_advances_and_retention_deletes(
+    spark: SparkSession, orders: TopicHistory
+) -> None:
+    everything = orders.records(PARTITIONS)
+    for start in range(0, 180, 60):
+        orders.archive_range(start, start + 60, 0)
+    orders.archive_range(0, 60, 1)
+    orders.delete_before(100, 0)
+    with Brokers(settings_of(orders.bootstrap)) as brokers:
+        places = {TopicPartition(orders.topic, 0): 180, TopicPartition(orders.topic, 1): 60}
+        metadata = f'{{"archive": "{orders.archive.location.given}"}}'
+        commit(brokers, f"penstock-archive-{orders.topic}", places, metadata)
+
+    planned = table(spark, orders.topic, bootstrap=orders.bootstrap)
+    assert of_rows(planned.collect()) == everything
+
+    orders.archive_range(180, EACH, 0)
+    orders.archive_range(60, 200, 1)
+    orders.delete_before(EACH, 0)
+    orders.delete_before(150, 1)
+    orders.produce(10, PARTITIONS, first=COUNT)
+    assert of_rows(planned.collect()) == everything, "the plan is from before"
+    days = {each.day for each in planned.select("day").distinct().collect()}
+    assert len(days) == COUNT // 32 + 1
+
+    spark.conf.set("spark.penstock.bootstrap.servers", orders.bootstrap)
+    try:
+        now = table(spark, orders.topic)
+        assert now.count() == COUNT + 10
+    finally:
+        spark.conf.unset("spark.penstock.bootstrap.servers")
+
+
+def test_filters_leave_files_and_ranges_unread(spark: SparkSession, orders: TopicHistory) -> None:
+    everything = orders.records(PARTITIONS)
+    for start in range(0, 180, 60):
+        orders.archive_range(start, start + 60, 0)
+        orders.archive_range(start, start + 60, 1)
+    location = orders.archive.location.given
+    whole = table(spark, orders.topic, bootstrap=orders.bootstrap, archive=location)
+    assert whole.where("offset between 70 and 75").count() == 12
+    assert whole.count() == len(everything), "a table is what it was, whatever it was used for before"
+    rows = table(spark, orders.topic, bootstrap=orders.bootstrap, archive=location, filter_pushdown=True)
+
+    some = rows.where("offset between 70 and 75 and partition = 1")
+    assert of_rows(some.collect()) == [each for each in everything if each[0] == 1 and 70 <= each[1] <= 75]
+    assert scanned(some)["rows"] <= 60
+    assert scanned(some)["log"] == 0
+
+    late = NOON_MS + DAY_MS // 32 * (COUNT - 8)
+    some = rows.where(f"timestamp >= timestamp_millis({late})")
+    assert of_rows(some.collect()) == [each for each in everything if each[2] >= late]
+    assert scanned(some)["rows"] == 0
+    assert scanned(some)["log"] == 8
+
+    some = rows.where("day = date'2024-10-06' and offset < 180")
+    expected = [each for each in everything if (each[2] - 20_002 * DAY_MS) // DAY_MS == 0]
+    assert of_rows(some.collect()) == expected
+    assert scanned(some)["files"] == 2, "only the folder of that day, with a file for each partition"
+
+
+def test_an_archive_that_spark_has_no_jar_for_is_read_by_us(
+    spark: SparkSession, orders: TopicHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = orders.records(PARTITIONS)
+    orders.archive_range(0, 100, 0)
+    orders.archive_range(0, EACH, 1)
+    orders.delete_before(100, 0)
+    monkeypatch.setattr(tables, "reads_natively", lambda spark, archive: False)
+    rows = table(spark, orders.topic, bootstrap=orders.bootstrap, archive=orders.archive.location.given)
+    assert of_rows(rows.collect()) == everything
+    some = rows.where("offset >= 90 and offset < 110")
+    assert of_rows(some.collect()) == [each for each in everything if 90 <= each[1] < 110]
+
+
+def test_what_is_lost_or_was_never_there_is_said_before_anything_runs(
+    spark: SparkSession, orders: TopicHistory
+) -> None:
+    orders.delete_before(30, 1)
+    assert table(spark, orders.topic, bootstrap=orders.bootstrap).columns[-2:] == ["headers", "day"]
+    orders.archive_range(60, 120, 1)
+    orders.delete_before(150, 1)
+    with pytest.raises(DataLost, match=f"{orders.topic}-1: offsets 120 to 149 are neither in the log nor in"):
+        table(spark, orders.topic, bootstrap=orders.bootstrap, archive=orders.archive.location.given)
+    with pytest.raises(OptionError, match="no topic 'nowhere'"):
+        table(spark, "nowhere", bootstrap=orders.bootstrap)
