@@ -1,4 +1,4 @@
-# Everything a person does with this repository. Needs Python 3.11 or newer, and nothing else.
+# Everything a person does with this repository. Needs Python 3.11 or newer; the tests need Java 17 too.
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -14,7 +14,7 @@ SOURCES   := pyproject.toml setup.py $(shell find src -name '*.py' -o -name '*.[
 COMPILED_ROOMS := tests/replication tests/rules tests/server tests/storage tests/transport
 
 .DEFAULT_GOAL := help
-.PHONY: help start install test check bench interop fuzz chaos faults clean
+.PHONY: help start install java test check bench interop fuzz chaos faults clean
 
 help: ## show this
 	@echo "make …"
@@ -28,7 +28,7 @@ install: $(INSTALLED) ## make .venv/bin/penstock
 	@$(BIN)/penstock version
 	@echo "Installed. Try: $(BIN)/penstock -h"
 
-test: $(INSTALLED) $(DEVELOPED) ## check style, types and layers, and run the tests
+test: java $(INSTALLED) $(DEVELOPED) ## check style, types and layers, and run the tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -67,6 +67,16 @@ $(INSTALLED): $(SOURCES) | $(PYTHON)
 	@rm -rf build
 	@$(PIP) install .
 	@touch $@
+
+# The tests start ZooKeeper and Spark. Where Java is missing it is installed if that can be done, else this says so.
+java:
+	@java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing Java 17 …"; \
+	  apt-get -qq update >/dev/null 2>&1; \
+	  apt-get -qq install -y --no-install-recommends openjdk-17-jre-headless >/dev/null 2>&1 && exit 0; \
+	fi; \
+	echo "The tests need Java 17 or newer (ZooKeeper, Spark): install openjdk-17-jre-headless and try again."; exit 1
 
 # Debian's Python comes without ensurepip: then pip comes from another pip.
 $(PYTHON):

@@ -1,4 +1,4 @@
-"""A driver of its own: `python -m tests.pipeline.driver BOOTSTRAP FOLDER` copies topic "in" to "out", as the tests do.
+"""A driver of its own: `python -m tests.pipeline.driver BOOTSTRAP FOLDER [MASTER]` copies topic "in" to "out".
 
 Where the plan has `"kill": "me"`, this process and its JVM are killed at the planned step.
 """
@@ -15,8 +15,8 @@ from tests.pipeline.copying import start
 from tests.pipeline.faulty import FaultySource
 
 
-def main(bootstrap: str, folder: Path) -> None:
-    session = open_session("driver", "local[1]")
+def main(bootstrap: str, folder: Path, master: str = "local[1]") -> None:
+    session = open_session("driver", master, {"spark.executor.memory": "512m", "spark.task.maxFailures": "8"})
     session.dataSource.register(FaultySource)
     plan = folder / "plan.json"
     planned = json.loads(plan.read_text())
@@ -30,4 +30,4 @@ def main(bootstrap: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

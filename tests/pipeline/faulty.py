@@ -39,9 +39,9 @@ class Plan:
             self._wait()
             return
         (self.folder / f"died-{time.time_ns()}").touch()
-        if victims := found.get("kill"):
-            for pid in victims:
-                os.kill(pid, signal.SIGKILL)
+        victims = found.get("kill", [])
+        for pid in [_executor()] if victims == "executor" else victims:
+            os.kill(pid, signal.SIGKILL)
         os._exit(1)
 
     def _wait(self) -> None:
@@ -50,6 +50,12 @@ class Plan:
         deadline = time.monotonic() + 120
         while not (self.folder / "go").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+def _executor() -> int:
+    """The JVM whose daemon has made this worker."""
+    status = Path(f"/proc/{os.getppid()}/stat").read_text()
+    return int(status.rpartition(")")[2].split()[1])
 
 
 class DyingWriter(sink.StreamWriter):

@@ -106,7 +106,7 @@ def expected_records(rows: list[dict[str, Any]], turn: int = 0) -> dict[Place, l
 
 
 @each_twin
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows=some_rows, skipped=st.integers(0, 3), batch_bytes_max=st.sampled_from((100, 300, 1_000_000)))
 def test_records_are_the_rows(twin: str, rows: list[dict[str, Any]], skipped: int, batch_bytes_max: int) -> None:
     with using(twin):
@@ -164,7 +164,7 @@ def test_rows_that_were_decoded_are_encoded_to_the_same_batch(twin: str) -> None
 
 
 @each_twin
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(key=st.binary(max_size=40))
 def test_a_key_goes_where_other_clients_send_it(twin: str, key: bytes) -> None:
     with using(twin):
@@ -232,6 +232,18 @@ def test_a_batch_that_is_taken_fits_into_a_topic(twin: str) -> None:
         assert len(sizes) == 4
         assert all(BATCH_BYTES_MAX - 1_100 < size <= BATCH_BYTES_MAX for size in sizes[:-1])
         assert all(read_header(seal(piece, Compression.NONE)).last_offset_delta == piece.count - 1 for piece in pieces)
+
+
+@each_twin
+def test_a_batch_may_be_as_large_as_the_bound_and_no_larger(twin: str) -> None:
+    rows = table_of([{"value": b"v" * 50}, {"value": b"v" * 60}])
+    whole = len(build_batch([Record(0, NOW_MS, None, b"v" * 50), Record(1, NOW_MS, None, b"v" * 60)]))
+    with using(twin):
+        for batch_bytes_max, batches in ((whole, 1), (whole - 1, 2)):
+            encoder = new_encoder("payments", batch_bytes_max=batch_bytes_max)
+            encoder.add(rows)
+            (pieces,) = drained(encoder).values()
+            assert len(pieces) == batches
 
 
 @each_twin
@@ -462,7 +474,7 @@ def some_numbers(width: int) -> st.SearchStrategy[Any]:
     return st.none() | values.map(lambda found: numbers(*found, width=width))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=160, deadline=None)
 @given(
     rows=st.integers(0, 4),
     value=some_raw.filter(bool),
@@ -484,7 +496,7 @@ def test_twins_encode_the_same(rows: int, value: Any, arrays: Arrays) -> None:
     assert encoded_raw("pure", rows, arrays) == encoded_raw("compiled", rows, arrays)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tables=st.lists(some_rows, max_size=3), batch_bytes_max=st.integers(70, 2_000))
 def test_twins_cut_batches_at_the_same_places(tables: list[list[dict[str, Any]]], batch_bytes_max: int) -> None:
     found = []

@@ -421,7 +421,8 @@ static PyObject *columns_finish(Columns *self, PyObject *Py_UNUSED(nothing))
     Py_ssize_t rows = self->rows;
     self->rows = 0;
     PyObject *key = take_binary(type, &self->key, rows), *value = take_binary(type, &self->value, rows);
-    PyObject *offset = take_block(type, &self->offset, 8 * rows), *timestamp = take_block(type, &self->timestamp, 8 * rows);
+    PyObject *offset = take_block(type, &self->offset, 8 * rows);
+    PyObject *timestamp = take_block(type, &self->timestamp, 8 * rows);
     PyObject *kind = take_block(type, &self->kind, 4 * rows), *epoch = take_block(type, &self->epoch, 4 * rows);
     PyObject *headers = self->with_headers ? take_headers(type, self, rows) : Py_NewRef(Py_None);
     return Py_BuildValue("nNNNNNNN", rows, key, value, offset, timestamp, kind, epoch, headers);
@@ -431,7 +432,8 @@ static PyObject *columns_rows(Columns *self, void *Py_UNUSED(closure)) { return 
 
 static PyObject *columns_data_bytes(Columns *self, void *Py_UNUSED(closure))
 {
-    return PyLong_FromSsize_t(self->key.data.used + self->value.data.used + self->name.data.used + self->header.data.used);
+    Py_ssize_t headers = self->name.data.used + self->header.data.used;
+    return PyLong_FromSsize_t(self->key.data.used + self->value.data.used + headers);
 }
 
 static void columns_dealloc(Columns *self)
@@ -483,7 +485,8 @@ static int module_exec(PyObject *module)
     state->partitions = (PyTypeObject *)PyType_FromModuleAndSpec(module, &partitions_spec, NULL);
     PyObject *columns = PyType_FromModuleAndSpec(module, &columns_spec, NULL);
     int failed = state->memory == NULL || state->partitions == NULL || columns == NULL ||
-                 PyModule_AddType(module, (PyTypeObject *)columns) < 0 || PyModule_AddType(module, state->partitions) < 0;
+                 PyModule_AddType(module, (PyTypeObject *)columns) < 0 ||
+                 PyModule_AddType(module, state->partitions) < 0;
     Py_XDECREF(columns);
     return failed ? -1 : 0;
 }

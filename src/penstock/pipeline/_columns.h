@@ -4,14 +4,15 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <assert.h>
 #include <stdint.h>
 #include <string.h>
 
-#define MICROSECONDS 1000             /* of a millisecond */
-#define USUAL_BYTES_MAX (64 << 20)    /* what a new block may take for the sake of what the last one grew to */
+#define MICROSECONDS 1000          /* of a millisecond */
+#define USUAL_BYTES_MAX (64 << 20) /* what a new block may take for the sake of what the last one grew to */
 
 /* Memory for one column. It grows where it is if it can, and is handed over with what is free at its end: malloc learns
- * from what is freed which sizes come again, and memory that is new to the process costs more than all that is done to it. */
+ * from what is freed which sizes come again, and memory that is new to the process costs more than the work on it. */
 typedef struct {
     char *at;
     Py_ssize_t used; /* kept for blocks of bytes alone: of numbers and bits, rows say how many there are */

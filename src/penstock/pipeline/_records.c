@@ -131,7 +131,7 @@ static void partitions_dealloc(Partitions *self)
 
 static PyMethodDef partitions_methods[] = {
     {"grow", (PyCFunction)partitions_grow, METH_VARARGS, "Room for so many partitions, or for as many as there are."},
-    {"take", (PyCFunction)partitions_take, METH_VARARGS, "The oldest records of a partition, as many as a batch holds."},
+    {"take", (PyCFunction)partitions_take, METH_VARARGS, "The oldest records of a partition: a batch of them."},
     {"buffered", (PyCFunction)partitions_buffered, METH_NOARGS, "The bytes of each partition that has any."},
     {NULL, NULL, 0, NULL},
 };
@@ -391,12 +391,16 @@ static uint8_t *put_headers(uint8_t *at, const Rows *rows, Py_ssize_t row)
     return at;
 }
 
-/* False without memory. */
+/* False with an exception, such as that there is no memory. */
 static int encode_row(const Rows *rows, Py_ssize_t row)
 {
     Topic topic;
     Part part;
-    topic_of(rows, row, &topic);
+    const char *wrong = topic_of(rows, row, &topic);
+    if (wrong != NULL) { /* not of a row that was looked at before */
+        PyErr_SetString(PyExc_ValueError, wrong);
+        return 0;
+    }
     Partition *partition = topic.partitions->partitions + rows->chosen[row];
     int64_t timestamp = rows->now_ms;
     if (rows->timestamp.present && is_valid(&rows->timestamp, row))
@@ -470,8 +474,8 @@ PyObject *encode(PyObject *module, PyObject *args)
     Rows rows;
     PyObject *topic, *partition, *timestamp, *key, *value, *list, *item, *name, *header, *answer = NULL;
     memset(&rows, 0, sizeof rows);
-    if (!PyArg_ParseTuple(args, "nLO!OOOOOOOOO", &rows.rows, &rows.now_ms, &PyTuple_Type, &rows.topics, &topic, &partition,
-                          &timestamp, &key, &value, &list, &item, &name, &header))
+    if (!PyArg_ParseTuple(args, "nLO!OOOOOOOOO", &rows.rows, &rows.now_ms, &PyTuple_Type, &rows.topics, &topic,
+                          &partition, &timestamp, &key, &value, &list, &item, &name, &header))
         return NULL;
     if (!check_topics(rows.topics, ((State *)PyModule_GetState(module))->partitions))
         return NULL;
