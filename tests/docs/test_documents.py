@@ -129,7 +129,12 @@ def words(report: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("document", "block"),
-    [(document, block) for document in DOCUMENTS for block in blocks(document) if block.language == "toml"],
+    [
+        (document, block)
+        for document in DOCUMENTS
+        for block in blocks(document)
+        if block.language == "toml" and document.name != "pipelines.md"  # whose files are not a broker's
+    ],
     ids=lambda value: value.name if isinstance(value, Path) else value.heading,
 )
 def test_a_settings_file_that_is_shown_can_be_read(document: Path, block: Block, tmp_path: Path) -> None:

@@ -121,6 +121,24 @@ def test_a_batch_begins_and_ends(read: Callable[..., DataFrame], broker: BrokerP
     assert read(topic, filterPushdown=True).where("timestamp >= '1970-01-01 00:18:10'").count() == 10
 
 
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_a_session_reads_whether_it_pushes_filters_down_or_not(
+    spark: SparkSession, read: Callable[..., DataFrame], broker: BrokerProcess, new_topic: Topics, enabled: str
+) -> None:
+    topic = new_topic()
+    fill(broker.bootstrap, topic, 10)
+    name = "spark.sql.python.filterPushdown.enabled"
+    before = spark.conf.get(name)
+    spark.conf.set(name, enabled)
+    try:
+        rows = read(topic)
+        assert rows.where("offset >= 8").count() == 2
+        assert rows.count() == 10, "a DataFrame is what it was, whatever it was used for before"
+        assert read(topic, filterPushdown=True).where("offset >= 8").count() == 2
+    finally:
+        spark.conf.set(name, str(before))
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

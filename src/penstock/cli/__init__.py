@@ -27,6 +27,7 @@ COMMANDS = {
     "cluster": "start, watch and change a cluster of brokers",
     "query": "ask topics with SQL, archive and log as one table",
     "replay": "write a part of a topic's history into a topic again",
+    "pipeline": "run what a file says: from topics, through SQL, to topics and tables",
     "archive": "copy topics to Parquet files, and look after them",
     "bench": "measure throughput and latency",
     "version": "show which version this is",

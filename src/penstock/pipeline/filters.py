@@ -118,9 +118,8 @@ class OptionalPushdown:
 
 
 class _Pushdown:
-    __func__ = DataSourceReader.pushFilters
-
     def __init__(self, take: Callable[[Any, list[Filter]], Iterable[Filter]], reader: Any) -> None:
+        self.__func__ = DataSourceReader.pushFilters
         self._take = take
         self._reader = reader
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -65,22 +66,34 @@ class Rows:
         self._options = options
         self._job = job  # the sink's name, where Spark has none for it
 
+    @property
+    def _is_of_query(self) -> bool:
+        """Whether what is written comes again under the same number if the query is started again."""
+        raise NotImplementedError
+
     # ---- the tasks'
+
+    def _sink(self, query: str | None) -> str:
+        if not self._is_of_query:
+            return self._job
+        if not query:
+            raise OptionError("option 'batchId' is for writes inside foreachBatch, and this is none")
+        if self._options.batch is None:
+            return PREFIX + query
+        # Several writes of one batch may go to topics of their own, and each has a decision of its own.
+        return f"{PREFIX}{query}-{zlib.crc32((self._options.topic or '').encode()):08x}"
 
     def write(self, rows: Iterator[pyarrow.RecordBatch]) -> Written:
         context = TaskContext.get()
         assert context is not None, "runs in a task"
-        query = context.getLocalProperty("sql.streaming.queryId")
-        if self._options.batch is not None and not query:
-            raise OptionError("option 'batchId' is for writes inside foreachBatch, and this is none")
-        sink = PREFIX + query if query else self._job
+        sink = self._sink(context.getLocalProperty("sql.streaming.queryId"))
         with Brokers(self._options.client) as brokers:
             if not self._options.exactly_once:
                 producer = self._producer(brokers, transactions.init_idempotent(brokers), None)
                 self._send(brokers, producer, rows)
                 return Written(sink, None, producer.rows, context.attemptNumber())
-            run = (context.getLocalProperty("spark.jobGroup.id") or "0") if query else "0"
-            name = f"{sink}.{run[:8]}.{context.partitionId()}.{context.attemptNumber()}"
+            run = context.getLocalProperty("spark.jobGroup.id") or "0"  # of a query, the id of its run
+            name = f"{sink}.{run}.{context.partitionId()}.{context.attemptNumber()}"
             identity, ongoing = transactions.init_two_phase(brokers, name, keep_prepared=True)
             if ongoing != transactions.NOBODY:
                 raise PipelineError(f"transaction {name} waits for its decision; another attempt takes another name")
@@ -194,6 +207,8 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
 
 
 class StreamWriter(Rows, DataSourceStreamArrowWriter):
+    _is_of_query = True
+
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.commit_batch(messages, batchId, streaming=True)  # type: ignore[arg-type]
 
@@ -203,6 +218,10 @@ class StreamWriter(Rows, DataSourceStreamArrowWriter):
 
 class BatchWriter(Rows, DataSourceArrowWriter):
     """In foreachBatch a write may say which batch it is: then it is the query's, and decided once as a stream's is."""
+
+    @property
+    def _is_of_query(self) -> bool:
+        return self._options.batch is not None
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         batch = self._options.batch

@@ -1,0 +1,99 @@
+"""Everything that can be known before a pipeline runs, and the rows it would write."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.brokers import Brokers
+from penstock.pipeline.options import OF_CLIENTS, Options
+from penstock.pipeline.transform import decoding, writing
+from penstock.pipeline.transform.entries import FileError
+from penstock.pipeline.transform.model import Pipeline, Sink, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.pipeline.connection import ClientSettings
+
+# A value that an expression can't be computed for is NULL: in Spark's ANSI mode one record would stop the query.
+SETTINGS = {"spark.sql.ansi.enabled": "false", "spark.sql.session.timeZone": "UTC"}
+LOCAL_SHUFFLE_PARTITIONS = "4"  # Spark's own are 200, each with a state on disk
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A pipeline that was found to be sound, and its rows."""
+
+    pipeline: Pipeline
+    client: Mapping[str, str]  # options of format("penstock")
+    settings: ClientSettings
+    spark: SparkSession
+    rows: tuple[tuple[Sink, DataFrame], ...]
+    dead_letters: tuple[tuple[Source, DataFrame], ...]
+    missing: tuple[str, ...]  # topics of dead letters that are to be created
+
+
+def client_options(pipeline: Pipeline, bootstrap: str) -> dict[str, str]:
+    return {**pipeline.client, "kafka.bootstrap.servers": bootstrap}
+
+
+def check(session: SparkSession, pipeline: Pipeline, bootstrap: str) -> Plan:
+    """Raises PipelineError, which names what is wrong. Topics come first: that takes no time."""
+    client = client_options(pipeline, bootstrap)
+    settings = Options(client, OF_CLIENTS, "pipeline").client()
+    with Brokers(settings) as brokers:
+        missing = check_topics(pipeline, set(brokers.topics()))
+    spark = _own_session(session, pipeline)
+    bad, found = [], []
+    for source in pipeline.sources:
+        records = decoding.records(spark, source, client)
+        decoding.rows(records, source).createOrReplaceTempView(source.name)
+        if source.may_be_bad:
+            bad.append((source, decoding.dead_letters(records, source)))
+    for sink in pipeline.sinks:
+        rows = writing.statement(spark, sink)
+        if sink.topic is not None:
+            rows = writing.as_records(rows, sink, client)
+        else:
+            writing.check_table(spark, rows, sink)
+        found.append((sink, rows))
+    return Plan(pipeline, client, settings, spark, tuple(found), tuple(bad), missing)
+
+
+def _own_session(session: SparkSession, pipeline: Pipeline) -> SparkSession:
+    """Its own views and settings."""
+    spark = session.newSession()
+    if (session.sparkContext.master or "").startswith("local"):
+        spark.conf.set("spark.sql.shuffle.partitions", LOCAL_SHUFFLE_PARTITIONS)
+    for name, value in {**SETTINGS, **pipeline.spark}.items():
+        if spark.conf.isModifiable(name):
+            spark.conf.set(name, value)
+    return spark
+
+
+def check_topics(pipeline: Pipeline, known: Collection[str]) -> tuple[str, ...]:
+    """The topics of dead letters that are not there yet."""
+    dead = {each.dead_letters for each in pipeline.sources if each.may_be_bad}
+    written = {each.topic for each in pipeline.sinks if each.topic is not None} | dead
+    for source in pipeline.sources:
+        where = f"[source.{source.name}]"
+        for name in source.topics:
+            if name not in known:
+                raise FileError(f"there is no topic {name!r} for {where} to read{_near(name, known)}")
+        for name in sorted(written):
+            if name in source.topics or (source.pattern is not None and re.fullmatch(source.pattern, name)):
+                raise FileError(f"{where} reads topic {name!r}, which the pipeline writes: it would never end")
+    for sink in pipeline.sinks:
+        if sink.topic is not None and sink.topic not in known:
+            near = _near(sink.topic, known) or f"; create it with 'penstock topic create {sink.topic}'"
+            raise FileError(f"there is no topic {sink.topic!r} for [sink.{sink.name}] to write{near}")
+    return tuple(sorted(dead - set(known)))
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
