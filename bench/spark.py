@@ -11,7 +11,6 @@ import json
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,8 @@ ARTIFACTS = (
 PARTITIONS = 4
 FILL_S = 60
 WRITTEN_SHARE = 4  # a write takes so much longer than a read that it gets a part of the rows
+ARCHIVE_MB_S = 200
+ARCHIVE_BATCHES = 4
 OURS, THEIRS = "penstock", "kafka"
 GOALS = {"batch": 1.2, "stream": 1.2, "write at least once": 1.0, "write exactly once": 0.7}
 
@@ -151,18 +152,21 @@ def connector() -> tuple[str, list[str]]:
 
 
 def archive(work: Path, gigabytes: float) -> Iterator[Measure]:
-    """What the archive job copies in a second, log to Parquet."""
+    """What the archive job copies in a second, log to Parquet, once its processes have started: the first batch is not
+    counted."""
     with penstock(work / "archive-broker", {"flush": "os"}) as broker:
         rows = _fill(broker, 1024, gigabytes)
         command = [
             sys.executable, "-m", "penstock", "archive", "run", "--topic", rows.topic, "--to", str(work / "archive"),
-            "--once", "--bootstrap", f"127.0.0.1:{broker.port}", "--master", "local[2]",
+            "--once", "--bootstrap", f"127.0.0.1:{broker.port}", "--master", "local[2]", "--json",
+            "--records-per-batch", str(rows.count // ARCHIVE_BATCHES + 1),
         ]  # fmt: skip
-        began = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True, preexec_fn=die_with_parent)
-        took_s = time.monotonic() - began
         if done.returncode:
             raise LoadFailed(done.stderr[-500:])
-        mb_s = rows.count * rows.bytes / took_s / 1e6
-        title = "Spark, archive to Parquet, rows of 1 KB: share of the 200 MB/s that it should copy, inverted"
-        yield Measure("spark-archive", title, 200 / mb_s, "×", 1.0, f"{mb_s:.0f} MB/s, with the start of Spark")
+    batches = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")][1:]
+    if not batches:
+        raise LoadFailed("the archive job had one batch only")
+    mb_s = sum(each["log_bytes"] for each in batches) / sum(each["seconds"] for each in batches) / 1e6
+    title = f"Spark, archive to Parquet, rows of 1 KB: time against {ARCHIVE_MB_S} MB/s"
+    yield Measure("spark-archive", title, ARCHIVE_MB_S / mb_s, "×", 1.0, f"{mb_s:.0f} MB/s of log")
