@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
+
+from penstock.pipeline import planning
+from penstock.pipeline.brokers import TopicPartition
+from penstock.pipeline.fetching import OffsetRange
+from penstock.pipeline.filters import Bounds
+from penstock.pipeline.options import Edge, read_options, write_options
+from penstock.pipeline.problem import DataLost, OptionError
+from penstock.protocol.compression import Compression
+
+PLACES = [TopicPartition("t", n) for n in range(4)]
+GIVEN = {"kafka.bootstrap.servers": "a:1, b:2", "subscribe": "t"}
+
+sizes = st.lists(st.integers(0, 1000), min_size=4, max_size=4)
+
+
+@given(sizes, st.one_of(st.none(), st.integers(1, 40)), st.one_of(st.none(), st.integers(1, 300)))
+def test_pieces_are_the_whole_and_as_many_as_wanted(
+    counts: list[int], partitions_min: int | None, records_max: int | None
+) -> None:
+    whole = [OffsetRange(place, 10, 10 + count) for place, count in zip(PLACES, counts) if count]
+    pieces = planning.split(whole, partitions_min, records_max)
+    for each in whole:
+        own = [piece for piece in pieces if piece.place == each.place]
+        assert [own[0].start, *(piece.stop for piece in own)] == [*(piece.start for piece in own), each.stop]
+        assert own[0].start == each.start
+    assert all(piece.start < piece.stop for piece in pieces)
+    if records_max is not None:
+        assert all(piece.stop - piece.start <= records_max for piece in pieces)
+    total = sum(counts)
+    if partitions_min is not None and len(whole) < partitions_min <= total:
+        assert len(pieces) >= partitions_min
+
+
+@given(sizes, st.integers(1, 2000))
+def test_what_a_batch_may_read_is_shared_out_and_every_partition_moves(counts: list[int], offsets_max: int) -> None:
+    start = dict.fromkeys(PLACES, 5)
+    end = {place: 5 + count for place, count in zip(PLACES, counts)}
+    found = planning.limited(start, end, offsets_max)
+    taken = sum(found[place] - start[place] for place in PLACES)
+    assert taken <= offsets_max + len(PLACES)  # each gets one at least, as in the connector
+    for place, count in zip(PLACES, counts):
+        assert start[place] <= found[place] <= end[place]
+        assert (found[place] > start[place]) == (count > 0)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(EqualTo, st.just(("offset",)), st.integers(0, 60)),
+            st.builds(GreaterThan, st.just(("offset",)), st.integers(0, 60)),
+            st.builds(GreaterThanOrEqual, st.just(("offset",)), st.integers(0, 60)),
+            st.builds(LessThan, st.just(("offset",)), st.integers(0, 60)),
+            st.builds(LessThanOrEqual, st.just(("offset",)), st.integers(0, 60)),
+            st.builds(In, st.just(("partition",)), st.lists(st.integers(0, 3)).map(tuple)),
+            st.builds(EqualTo, st.just(("partition",)), st.integers(0, 3)),
+            st.builds(EqualTo, st.just(("topic",)), st.sampled_from(["t", "u"])),
+            st.builds(EqualTo, st.just(("value",)), st.just("x")),
+        ),
+        max_size=4,
+    )
+)
+def test_filters_leave_nothing_out_that_passes_them(filters: list[Filter]) -> None:
+    bounds = Bounds()
+    for each in filters:
+        bounds.take(each)
+    for place in PLACES:
+        kept = bounds.narrowed(OffsetRange(place, 0, 50))
+        for offset in range(50):
+            row = {"topic": place.topic, "partition": place.partition, "offset": offset}
+            if all(_passes(each, row) for each in filters):
+                assert kept is not None
+                assert kept.start <= offset < kept.stop
+
+
+def _passes(given: Filter, row: dict[str, object]) -> bool:
+    value, wanted = row.get(given.attribute[0]), given.value
+    match given:
+        case _ if value is None:
+            return True  # a column that nothing is known of
+        case EqualTo():
+            return value == wanted
+        case In():
+            return value in wanted
+        case GreaterThan():
+            return value > wanted
+        case GreaterThanOrEqual():
+            return value >= wanted
+        case LessThan():
+            return value < wanted
+        case _:
+            return value <= wanted
+
+
+def test_times_are_rounded_to_where_nothing_is_lost() -> None:
+    bounds = Bounds()
+    bounds.take(GreaterThan(("timestamp",), datetime(1970, 1, 1, 0, 0, 1, 500, tzinfo=UTC)))
+    bounds.take(LessThan(("timestamp",), datetime(1970, 1, 1, 0, 0, 2, 500, tzinfo=UTC)))
+    assert (bounds.first_ms, bounds.stop_ms) == (1000, 2001)
+
+
+def test_a_partition_that_vanishes_or_shrinks_is_told_of() -> None:
+    options = read_options({**GIVEN}, streaming=True)
+    place = PLACES[0]
+    with pytest.raises(DataLost, match="t-0 was read up to 7, and does not exist any more"):
+        planning.expect_no_loss({place: 7}, {}, options)
+    with pytest.raises(DataLost, match="t-0 was read up to 7, and ends at 3 now"):
+        planning.expect_no_loss({place: 7}, {place: 3}, options)
+    planning.expect_no_loss({place: 7}, {}, read_options({**GIVEN, "failOnDataLoss": "FALSE"}, streaming=True))
+
+
+def test_options_mean_what_those_of_the_connector_mean() -> None:
+    options = read_options({**GIVEN, "MAXOFFSETSPERTRIGGER": "5", "maxTriggerDelay": "2m"}, streaming=True)
+    assert options.client.bootstrap == (("a", 1), ("b", 2))
+    assert (options.offsets_max, options.delay_max_s, options.committed) == (5, 120.0, True)
+    assert options.starting.edge is Edge.LATEST
+    assert read_options(GIVEN, streaming=False).starting.edge is Edge.EARLIEST
+    assert read_options(
+        {**GIVEN, "startingTimestamp": "7", "startingOffsets": "earliest"}, streaming=True
+    ).starting == (read_options({**GIVEN, "startingTimestamp": "7"}, streaming=True).starting)
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"endingOffsets": "latest"}, "'endingOffsets' is not for a stream"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "'kafka.security.protocol'"),
+        ({"kafka.ssl.truststore.type": "JKS"}, "only PEM"),
+        ({"maxTriggerDelay": "soon"}, "'maxTriggerDelay' is 'soon'"),
+        ({"failOnDataLoss": "maybe"}, "must be true or false"),
+        ({"kafka.bootstrap.servers": "a:b"}, "has no port"),
+        ({"assign": "[1]", "subscribe": ""}, "one of the options"),
+        ({"startingOffsets": "{"}, "it must be like"),
+    ],
+)
+def test_an_option_of_a_stream_that_makes_no_sense_is_named(more: dict[str, str], problem: str) -> None:
+    with pytest.raises(OptionError, match=problem):
+        read_options({**GIVEN, **more}, streaming=True)
+
+
+def test_a_sink_is_exactly_once_unless_it_is_told_otherwise() -> None:
+    sink = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
+    assert write_options(sink).exactly_once
+    cheap = write_options({**sink, "delivery": "at-least-once", "kafka.acks": "1", "kafka.compression.type": "LZ4"})
+    assert (cheap.exactly_once, cheap.acks, cheap.compression) == (False, 1, Compression.LZ4)
+    with pytest.raises(OptionError, match="must be all"):
+        write_options({**sink, "kafka.acks": "1"})
+    with pytest.raises(OptionError, match=r"no option .kafka\.retries."):
+        write_options({**sink, "kafka.retries": "3"})
