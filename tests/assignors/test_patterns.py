@@ -8,6 +8,7 @@ import pytest
 
 from penstock.groups.patterns import LENGTH_MAX, compile_pattern
 from penstock.protocol.errors import ApiError, ErrorCode
+from tests.machine import slowness
 
 
 @pytest.mark.parametrize(
@@ -41,10 +42,10 @@ def test_what_is_no_pattern_is_refused(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*a){20}", ".*" * 2000])
 def test_no_pattern_takes_long(pattern: str) -> None:
     compiled = compile_pattern(pattern)
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(100):
         compiled.matches("a" * 248 + "!")
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1 * slowness()
 
 
 def test_the_library_is_not_loaded_before_there_is_a_pattern() -> None:

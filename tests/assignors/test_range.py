@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.groups.assignors import ASSIGNORS
+from tests.machine import slowness
 
 from .groups import Question, answered, by_id, check_complete, member, questions, topic
 
@@ -95,8 +96,8 @@ def test_members_are_seated_in_the_rack_that_has_the_partitions() -> None:
 def test_a_thousand_members_of_two_thousand_partitions_take_well_under_a_second() -> None:
     topics = [topic(number, 100) for number in range(20)]
     members = {f"m{number}": member(*topics) for number in range(1000)}
-    began = time.perf_counter()
+    began = time.thread_time()
     first = RANGE.assign(members, by_id(*topics))
     again = RANGE.assign(*answered(Question(members, by_id(*topics)), first))
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1 * slowness()
     assert again == first

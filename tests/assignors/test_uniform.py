@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.groups.assignors import ASSIGNORS
+from tests.machine import slowness
 
 from .groups import Question, answered, by_id, check_complete, loads, member, near, questions, topic
 
@@ -135,8 +136,8 @@ def test_no_two_new_partitions_could_be_exchanged_to_be_nearer_both(question: Qu
 def test_a_thousand_members_of_two_thousand_partitions_take_well_under_a_second() -> None:
     topics = [topic(number, 100) for number in range(20)]
     members = {f"m{number}": member(*topics) for number in range(1000)}
-    began = time.perf_counter()
+    began = time.thread_time()
     first = UNIFORM.assign(members, by_id(*topics))
     again = UNIFORM.assign(*answered(Question(members, by_id(*topics)), first))
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1 * slowness()
     assert again == first

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cli.cluster.balancing import Move, NoRoom, Placement, Racks, drain, rebalance
+from tests.machine import slowness
 
 
 def racks(*names: str | None) -> Racks:
@@ -241,8 +242,8 @@ def test_a_large_cluster_is_planned_in_seconds() -> None:
         for topic in range(1_000)
         for index in range(10)
     ]
-    began_s = time.perf_counter()
+    began_s = time.thread_time()
     after = applied(placements, rebalance(placements, flat(10)))
-    assert time.perf_counter() - began_s < 20
+    assert time.thread_time() - began_s < 20 * slowness()
     assert distance(held(after, flat(10))) <= 1
     assert distance(led(after, flat(10))) <= 1

@@ -11,6 +11,7 @@ from penstock.cluster import elections
 from penstock.cluster.elections import settle
 from penstock.cluster.model import NO_LEADER, BrokerState, PartitionState, TopicState
 from penstock.cluster.reassignments import in_progress, target
+from tests.machine import slowness
 
 
 def partition(leader: int, isr: tuple[int, ...], eligible: tuple[int, ...] = (), **more: object) -> PartitionState:
@@ -226,10 +227,10 @@ def test_partitions_that_need_nothing_cost_next_to_nothing() -> None:
     brokers = alive(1, 2, 3)
     best_s = 1.0
     for _ in range(5):
-        began_s = time.perf_counter()
+        began_s = time.thread_time()
         assert elections.settle_topic(topic, brokers, 2) is topic
-        best_s = min(best_s, time.perf_counter() - began_s)
-    assert best_s / 10_000 < 5e-6
+        best_s = min(best_s, time.thread_time() - began_s)
+    assert best_s / 10_000 < 5e-6 * slowness()
 
 
 # ---- any state, however odd

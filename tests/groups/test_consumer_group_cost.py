@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from group_engine import FakeTopics, GroupEngine
+from tests.machine import slowness
 
 from penstock.groups.config import GroupConfig
 from penstock.groups.consumer.states import ConsumerGroupState
@@ -60,7 +61,7 @@ def test_a_thousand_members_over_two_thousand_partitions_settle() -> None:
     begun = time.process_time()
     crowd.join(every_ms=2)
     crowd.settle()
-    assert time.process_time() - begun < SETTLE_S_MAX
+    assert time.process_time() - begun < SETTLE_S_MAX * slowness()
     assert sorted(p for share in crowd.shares.values() for p in share) == list(range(PARTITIONS))
     assert {len(share) for share in crowd.shares.values()} == {2}
 
@@ -74,7 +75,7 @@ def test_heartbeats_that_change_nothing_are_cheap_in_a_large_group() -> None:
     begun = time.process_time()
     for _ in range(3):
         crowd.beat()
-    assert (time.process_time() - begun) / (3 * MEMBERS) < IDLE_BEAT_S_MAX
+    assert (time.process_time() - begun) / (3 * MEMBERS) < IDLE_BEAT_S_MAX * slowness()
     assert len(engine.log) == written
 
 

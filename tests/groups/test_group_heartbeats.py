@@ -2,6 +2,7 @@ import time
 
 import pytest
 from group_engine import SESSION_MS, GroupEngine
+from tests.machine import slowness
 
 from penstock.groups.states import State
 from penstock.protocol.errors import ErrorCode
@@ -75,12 +76,12 @@ def test_the_generation_must_be_the_current_one(engine: GroupEngine, generation_
 def test_a_heartbeat_in_a_group_of_a_thousand_is_cheap(engine: GroupEngine) -> None:
     ids = engine.stable_group(*(f"c{n}" for n in range(1_000)))
     entries = len(engine.machine._timers._heap)
-    start = time.perf_counter()
+    start = time.thread_time()
     for now_ms in range(0, 5_000, 1_000):
         engine.now_ms = now_ms
         for member_id in ids:
             assert engine.heartbeat(member_id, 1) == ErrorCode.NONE
             engine.machine.next_deadline_ms()
-    elapsed_us = (time.perf_counter() - start) * 1e6 / 5_000
-    assert elapsed_us < 200  # a few microseconds, and room for the slowest of test machines
+    elapsed_us = (time.thread_time() - start) * 1e6 / 5_000
+    assert elapsed_us < 200 * slowness()  # a few microseconds, and room for the slowest of test machines
     assert len(engine.machine._timers._heap) <= entries

@@ -36,6 +36,7 @@ from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from penstock.protocol.schema import BYTES, Field, Message, Struct, StructType, Type, field
 from penstock.protocol.wire import read_uvarint, uvarint
 from penstock.protocol.writer import compile_writer
+from tests.machine import slowness
 
 from .random_messages import MESSAGES, every_message_version, random_messages
 
@@ -89,10 +90,10 @@ def test_arbitrary_bytes_are_a_message_or_a_decode_error(case: tuple[type[Messag
     ],
 )
 def test_a_claim_of_two_billion_is_refused_at_once(cls: type[Message], version: int, data: bytes) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(DecodeError, match="runs past the end"):
         decode(cls, data + bytes(100), version)
-    assert time.perf_counter() - started < 0.1
+    assert time.thread_time() - started < 0.1 * slowness()
 
 
 def test_an_array_of_integers_is_held_against_what_the_frame_holds() -> None:
@@ -104,10 +105,10 @@ def test_an_array_of_integers_is_held_against_what_the_frame_holds() -> None:
 
 def test_twenty_million_tagged_fields_are_refused_at_once() -> None:
     data = encode_bytes(MetadataRequest(topics=[]), 9)[:-1] + uvarint(20_000_000) + bytes(1000)
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(DecodeError, match="elements in one message"):
         decode(MetadataRequest, data, 9)
-    assert time.perf_counter() - started < 0.1
+    assert time.thread_time() - started < 0.1 * slowness()
 
 
 def test_the_elements_of_one_message_are_limited_even_where_the_frame_holds_them() -> None:
