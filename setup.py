@@ -24,6 +24,7 @@ HOT = [
     "storage/log.py",
     "replication/admission.py",
     "replication/in_sync.py",
+    "replication/partition_settings.py",
     "replication/batches.py",
     "replication/syncs.py",
     "replication/waiters.py",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.transport import turn as turns_of_the_loop
 from penstock.transport.connection import LARGE_FIRST, LARGE_KEPT_MAX, SLOTS_MAX
-from penstock.transport.turn import RECEIVE_BYTES
+from penstock.transport.turn import BUFFERS_PER_TURN, RECEIVE_BYTES
 from tests.fakes import framed, request, turns, until
 from tests.transport.conftest import Wires
 
@@ -253,17 +252,14 @@ async def test_a_handler_may_take_the_buffer_of_a_large_frame_along(wires: Wires
 # ---- buffers and the end of a turn
 
 
-async def test_receive_buffers_are_not_used_again_before_the_writes_of_their_turn(
-    wires: Wires, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns_of_the_loop, "BUFFERS_PER_TURN", 3)
-    peers = [wires.connect()[1] for _ in range(20)]
+async def test_receive_buffers_are_not_used_again_before_the_writes_of_their_turn(wires: Wires) -> None:
+    peers = [wires.connect()[1] for _ in range(3 * BUFFERS_PER_TURN)]
     for _ in range(5):
         frames = [[request("v", 60) for _ in range(3)] for _ in peers]
         for peer, each in zip(peers, frames):
             assert peer.send_now(b"".join(map(framed, each))) == 3 * 64
         wires.router.written.clear()
-        await until(lambda: len(wires.router.written) == 60)
+        await until(lambda: len(wires.router.written) == 3 * len(peers))
         assert sorted(wires.router.written) == sorted(frame for each in frames for frame in each)
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError
-from typing import Any
+from typing import Any, Final
 
 from penstock.protocol.codec import encode_bytes
 from penstock.protocol.messages.fetch import FetchRequest
 from penstock.protocol.wire import uvarint
 
-VERSION = 17
-API_KEY = 1
+VERSION: Final = 17
+API_KEY: Final = 1
 
 Asked = tuple[bytes, int, int, int, int, int, int]
 """Topic id, partition, the leader's epoch, the offset, the epoch of the batch before it, where the log begins, and how
@@ -25,11 +25,11 @@ many bytes at most."""
 Answered = tuple[bytes, int, int, int, Any]
 """Topic id, partition, high watermark, where the log begins, records."""
 
-SESSION_AT = 13  # in the body: behind the wait, the two sizes and the isolation level
-TOPICS_AT = 21
-ASKED_SIZE = 33
-HEAD_SIZE = 19
-DATA_SIZE = 35
+SESSION_AT: Final = 13  # in the body: behind the wait, the two sizes and the isolation level
+TOPICS_AT: Final = 21
+ASKED_SIZE: Final = 33
+HEAD_SIZE: Final = 19
+DATA_SIZE: Final = 35
 
 _session = Struct(">ii").pack
 _pack_asked = Struct(">iiqiqib").pack

@@ -22,7 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -32,34 +32,34 @@ from penstock.protocol.errors import ErrorCode
 from penstock.protocol.wire import uvarint
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
-HEADER_SIZE = 61
+HEADER_SIZE: Final = 61
 assert HEADER.size == HEADER_SIZE
 
-BASE_OFFSET_AT = 0
-LENGTH_AT = 8
-LEADER_EPOCH_AT = 12
-MAGIC_AT = 16
-CRC_AT = 17
-ATTRIBUTES_AT = 21
-LAST_OFFSET_DELTA_AT = 23
-BASE_TIMESTAMP_AT = 27
-MAX_TIMESTAMP_AT = 35
-PRODUCER_ID_AT = 43
-PRODUCER_EPOCH_AT = 51
-BASE_SEQUENCE_AT = 53
-RECORD_COUNT_AT = 57
+BASE_OFFSET_AT: Final = 0
+LENGTH_AT: Final = 8
+LEADER_EPOCH_AT: Final = 12
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+ATTRIBUTES_AT: Final = 21
+LAST_OFFSET_DELTA_AT: Final = 23
+BASE_TIMESTAMP_AT: Final = 27
+MAX_TIMESTAMP_AT: Final = 35
+PRODUCER_ID_AT: Final = 43
+PRODUCER_EPOCH_AT: Final = 51
+BASE_SEQUENCE_AT: Final = 53
+RECORD_COUNT_AT: Final = 57
 
 LENGTH_COUNTS_FROM = LEADER_EPOCH_AT  # the size of a batch is this plus its length field
-MAGIC = 2
+MAGIC: Final = 2
 
-COMPRESSION_MASK = 0x07
-TIMESTAMP_TYPE_BIT = 0x08
-TRANSACTIONAL_BIT = 0x10
-CONTROL_BIT = 0x20
-DELETE_HORIZON_BIT = 0x40
+COMPRESSION_MASK: Final = 0x07
+TIMESTAMP_TYPE_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
 
-NO_PRODUCER_ID = -1
-NO_TIMESTAMP = -1
+NO_PRODUCER_ID: Final = -1
+NO_TIMESTAMP: Final = -1
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 

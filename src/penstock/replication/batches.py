@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from crc32c import crc32c
 
 from penstock.protocol.errors import ApiError, ErrorCode
 
-COMPRESSION_MASK = 0x07
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-CODEC_LAST = 4  # zstd
-ATTRIBUTES_OF_CLIENTS = 0x1F
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+CODEC_LAST: Final = 4  # zstd
+ATTRIBUTES_OF_CLIENTS: Final = 0x1F
 
 read_header = Struct(">8xi4xbIhi8xqqhii").unpack_from
 """Length, magic, checksum, attributes, last offset delta, largest timestamp, and the producer, its epoch, its sequence

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from penstock.protocol import plain_fetch
 from penstock.protocol.errors import ApiError, CorruptBatch, ErrorCode
@@ -44,14 +44,14 @@ from penstock.transport.turn import Turn
 
 log = logging.getLogger("penstock.replication")
 
-EPOCHS_VERSION = 4
-REQUEST_S_MAX = 10.0
-BACKOFF_S_FIRST = 0.02
-BACKOFF_S_MAX = 1.0
-PARTITION_MAX = 1024 * 1024
-PARTITIONS_PER_REQUEST = 10_000
-SESSION_EPOCH_LAST = 0x7FFFFFFF
-PLAIN_MAX = 100  # partitions in a fetch that is written without the codec
+EPOCHS_VERSION: Final = 4
+REQUEST_S_MAX: Final = 10.0
+BACKOFF_S_FIRST: Final = 0.02
+BACKOFF_S_MAX: Final = 1.0
+PARTITION_MAX: Final = 1024 * 1024
+PARTITIONS_PER_REQUEST: Final = 10_000
+SESSION_EPOCH_LAST: Final = 0x7FFFFFFF
+PLAIN_MAX: Final = 100  # partitions in a fetch that is written without the codec
 
 
 class Keeper(Protocol):

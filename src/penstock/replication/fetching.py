@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import Struct
+from typing import Final
 
 from penstock.protocol import plain_fetch
 from penstock.protocol.framing import read_response
@@ -17,7 +18,7 @@ from penstock.protocol.messages.fetch import (
 )
 from penstock.protocol.plain_fetch import Answered, Asked
 
-RESPONSE_MAX = 4 * 1024 * 1024
+RESPONSE_MAX: Final = 4 * 1024 * 1024
 FETCH_VERSION = plain_fetch.VERSION
 
 Key = tuple[bytes, int]  # topic id, partition

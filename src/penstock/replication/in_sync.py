@@ -8,8 +8,9 @@ first fetch in the leader's own epoch on; before that its log may hold other rec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
-UNKNOWN = -1
+UNKNOWN: Final = -1
 
 
 class Position:

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from crc32c import crc32c
 
@@ -41,9 +42,9 @@ from penstock.transport.turn import Turn
 
 log = logging.getLogger("penstock.partition")
 
-MANY_BYTES = 1 << 40  # more than any reader waits for
-ENDS_REMEMBERED = 1024
-NEWEST_MAX = 20_000  # bytes of a write that are kept until the followers have them
+MANY_BYTES: Final = 1 << 40  # more than any reader waits for
+ENDS_REMEMBERED: Final = 1024
+NEWEST_MAX: Final = 20_000  # bytes of a write that are kept until the followers have them
 
 Appended = tuple[int, int, int]
 """Base offset; the offset that the high watermark must reach before acks=all is true; log append time or -1."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
-NEVER_MS = 1 << 62
+NEVER_MS: Final = 1 << 62
 
 Waiter = tuple[int, Callable[[], None], int]
 """The offset that the high watermark must reach, whom to call then, and until when that is waited for."""

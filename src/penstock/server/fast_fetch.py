@@ -7,6 +7,7 @@ there is answered; anything else (nothing to read, an error, a session) goes the
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from penstock.protocol.codec import encode_bytes
 from penstock.protocol.framing import response_frame
@@ -28,11 +29,11 @@ from penstock.storage.segment import CorruptSegment
 from penstock.transport.connection import UNSENT_MAX, Connection
 from penstock.transport.turn import Turn
 
-FIRST_VERSION = 9
-API_KEY_AND = 1 << 16
-HEADER_BEFORE_CLIENT = 12
+FIRST_VERSION: Final = 9
+API_KEY_AND: Final = 1 << 16
+HEADER_BEFORE_CLIENT: Final = 12
 
-_MARK = 0x7EADBEEF_7EADBEEF
+_MARK: Final = 0x7EADBEEF_7EADBEEF
 _OFFSETS = Struct(">qqq")  # high watermark, last stable offset, log start offset
 _LENGTH = Struct(">i").pack
 _head = Struct(">ii").unpack_from  # api key and version as one, correlation id

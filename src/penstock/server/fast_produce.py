@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from penstock.protocol.codec import encode_bytes
 from penstock.protocol.errors import ApiError
@@ -28,12 +28,12 @@ from penstock.server.handlers.produce import ACKS_ALL, fail
 from penstock.transport.connection import UNSENT_MAX, Connection
 from penstock.transport.turn import Turn
 
-FIRST_VERSION = 8  # from here on the answer's variable part is laid out as below
-HEADER_BEFORE_CLIENT = 12  # length, api key, version, correlation id
+FIRST_VERSION: Final = 8  # from here on the answer's variable part is laid out as below
+HEADER_BEFORE_CLIENT: Final = 12  # length, api key, version, correlation id
 
 _int32 = Struct(">i").unpack_from
 _VARIABLE = Struct(">qqq")  # base offset, log append time, log start offset
-_MARK = 0x7EADBEEF_7EADBEEF
+_MARK: Final = 0x7EADBEEF_7EADBEEF
 
 Pack = Callable[..., bytes]
 Promise = tuple[Connection, int, "Route", Any, int]

@@ -8,7 +8,7 @@ the ordinary way, and the session is the same for both.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from penstock.protocol.framing import response_frame
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -20,8 +20,8 @@ from penstock.storage.segment import CorruptSegment
 from penstock.transport.connection import UNSENT_MAX, Connection, Slot
 from penstock.transport.turn import Turn
 
-HEADER_BEFORE_CLIENT = 12
-SESSION_SIZE = 8
+HEADER_BEFORE_CLIENT: Final = 12
+SESSION_SIZE: Final = 8
 
 _head = Struct(">ii").unpack_from  # api key and version as one, correlation id
 _session = Struct(">ii").unpack_from

@@ -22,13 +22,13 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 ENTRY = struct.Struct("<IIq")
-CLOSING = 0xFFFFFFFF
-VERSION = 2
+CLOSING: Final = 0xFFFFFFFF
+VERSION: Final = 2
 FOOTER = struct.Struct("<IIqqqqqqqqII")
 FOOTER_SIZE = FOOTER.size
 assert ENTRY.size == 16

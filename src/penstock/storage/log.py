@@ -14,7 +14,7 @@ import errno
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.storage import checkpoint, leader_epochs, scan, snapshots, times
 from penstock.storage.aborted import AbortedTransaction, Marker
@@ -24,9 +24,9 @@ from penstock.storage.producer_state import Producers
 from penstock.storage.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Batch, CorruptSegment, Segment
 from penstock.storage.times import TimedOffset
 
-POSITIONS_REMEMBERED = 256
-READ_NOW_MAX = 64 * 1024
-NO_PRODUCERS = -1  # in place of a snapshot's offset: nothing was ever written by a producer that has an id
+POSITIONS_REMEMBERED: Final = 256
+READ_NOW_MAX: Final = 64 * 1024
+NO_PRODUCERS: Final = -1  # in place of a snapshot's offset: nothing was ever written by a producer that has an id
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -24,13 +24,13 @@ from penstock.storage.aborted import AbortedTransaction, Marker
 if TYPE_CHECKING:
     from penstock.storage.segment import Batch
 
-BATCHES_KEPT = 5
-SEQUENCE_MAX = 2**31 - 1
-NO_PRODUCER = -1
+BATCHES_KEPT: Final = 5
+SEQUENCE_MAX: Final = 2**31 - 1
+NO_PRODUCER: Final = -1
 
-_VERSION = 1
+_VERSION: Final = 1
 _HEAD = struct.Struct(">HIQ")  # version, CRC32C of what follows it, number of producers
-_CHECKED_FROM = 6
+_CHECKED_FROM: Final = 6
 _PRODUCER = struct.Struct(">qhqqiB")
 _BATCH = struct.Struct(">iiqqq")
 

@@ -11,7 +11,7 @@ import errno
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -22,12 +22,12 @@ from penstock.storage.aborted import AbortedTransaction, Marker
 from penstock.storage.disk import Disk, File
 from penstock.storage.index import Entry, Footer, Index
 
-NO_TIMESTAMP = -1
-WALK_CHUNK_FIRST = 4 * 1024  # a walk from an index entry mostly ends within the index interval
-WALK_CHUNK = 64 * 1024
-RELATIVE_OFFSET_MAX = 2**31 - 1
-LOG_OVERHEAD = 12  # base offset and length, the two fields that the length does not count
-INDEX_POSITION_MAX = 2**32 - 1
+NO_TIMESTAMP: Final = -1
+WALK_CHUNK_FIRST: Final = 4 * 1024  # a walk from an index entry mostly ends within the index interval
+WALK_CHUNK: Final = 64 * 1024
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+LOG_OVERHEAD: Final = 12  # base offset and length, the two fields that the length does not count
+INDEX_POSITION_MAX: Final = 2**32 - 1
 
 
 class Batch(NamedTuple):

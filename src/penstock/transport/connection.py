@@ -20,19 +20,19 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from penstock.transport.memory import MemoryBudget
 from penstock.transport.turn import RECEIVE_BYTES, ReceiveBuffer, Turn
 
 log = logging.getLogger("penstock.transport")
 
-UNSENT_MAX = 4 * 1024 * 1024  # answers that wait for a slow reader
-SLOTS_MAX = 1024  # requests that wait for an answer
-LARGE_FIRST = 256 * 1024
-LARGE_KEPT_MAX = 4 * 1024 * 1024
-FRAME_MIN = 8  # api key, version, correlation id
-SENDFILE_MAX = 1 << 20
+UNSENT_MAX: Final = 4 * 1024 * 1024  # answers that wait for a slow reader
+SLOTS_MAX: Final = 1024  # requests that wait for an answer
+LARGE_FIRST: Final = 256 * 1024
+LARGE_KEPT_MAX: Final = 4 * 1024 * 1024
+FRAME_MIN: Final = 8  # api key, version, correlation id
+SENDFILE_MAX: Final = 1 << 20
 
 _size = struct.Struct(">i").unpack_from
 

@@ -11,11 +11,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
-RECEIVE_BYTES = 128 * 1024
-BUFFERS_PER_TURN = 32
-LONG_MS = 20
+RECEIVE_BYTES: Final = 128 * 1024
+BUFFERS_PER_TURN: Final = 32
+LONG_MS: Final = 20
 
 log = logging.getLogger("penstock.transport")
 

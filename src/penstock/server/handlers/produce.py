@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final
 
 from penstock.coordinator.machine import ProducerStamp
 from penstock.protocol.errors import ApiError, ErrorCode
@@ -36,13 +37,13 @@ from penstock.storage import jobs
 from penstock.storage.worker import WorkerFailed
 from penstock.transactions.transaction import TopicPartition
 
-ACKS_ALL = -1
-FIRST_VERSION_THAT_HINTS = 10  # knows where a partition is led (KIP-951)
-FIRST_VERSION_ABORTABLE = 11  # knows TRANSACTION_ABORTABLE
-FIRST_VERSION_THAT_ADDS = 12  # the first batch adds its partition to the transaction (KIP-890)
+ACKS_ALL: Final = -1
+FIRST_VERSION_THAT_HINTS: Final = 10  # knows where a partition is led (KIP-951)
+FIRST_VERSION_ABORTABLE: Final = 11  # knows TRANSACTION_ABORTABLE
+FIRST_VERSION_THAT_ADDS: Final = 12  # the first batch adds its partition to the transaction (KIP-890)
 NOT_IN_TRANSACTION = "the partition was not added to the producer's transaction"
 _NOT_IN_TRANSACTION = (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
-DECOMPRESSED_MAX = 32 * 1024 * 1024
+DECOMPRESSED_MAX: Final = 32 * 1024 * 1024
 
 _Work = tuple[str, Partition | None, memoryview, PartitionProduceResponse]
 
