@@ -24,10 +24,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-fault", action="store_true", help="all faults of the matrix, not one of each kind")
 
 
-# Now, before another conftest imports anything of penstock. Processes that tests start follow.
+# Now, before another conftest imports anything of penstock. Processes that tests start follow. What pytest has imported
+# for the plugin of the installed package is forgotten: the plugin finds the source when a test asks it for a broker.
 if "--installed" not in sys.argv:
     sys.path.insert(0, str(SOURCE))
     os.environ["PYTHONPATH"] = str(SOURCE)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "penstock"]:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ from penstock.cluster.coordination import (
 )
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.zookeeper import ZooKeeperStore
+from penstock.testing.coordination import CoordinationService
 from tests.zookeepers import Followed, eventually
 
 
@@ -47,11 +48,14 @@ class Service:
             await client.close()
 
 
-@pytest.fixture(params=["embedded", "zookeeper"])
+@pytest.fixture(params=["embedded", "in-process", "zookeeper"])
 async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
     if request.param == "zookeeper":
         address = request.getfixturevalue("zookeeper_path")
         service = Service(lambda: ZooKeeperStore.open(address))
+    elif request.param == "in-process":
+        in_process = CoordinationService()
+        service = Service(lambda: asyncio.sleep(0, in_process.connect()))
     else:
         service = Service(lambda: EmbeddedStore.open(tmp_path))
     yield service

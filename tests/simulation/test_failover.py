@@ -181,14 +181,14 @@ def test_a_session_of_followers_goes_on_for_ever(tmp_path: Path) -> None:
                 broker = cluster[follower].broker
                 assert broker is not None
                 fetcher = broker.replicas._fetchers[1]
-                session = leader.router._context.replica_sessions[follower]
+                session = leader.router.context.replica_sessions[follower]
                 ahead = 0x7FFFFFFC - session.epoch
                 fetcher._session_epoch += ahead
                 session.epoch += ahead
-            sessions = dict(leader.router._context.replica_sessions)
+            sessions = dict(leader.router.context.replica_sessions)
             for _ in range(8):
                 await writer.write(patience_s=2)
-            assert leader.router._context.replica_sessions == sessions, "they are still the same"
+            assert leader.router.context.replica_sessions == sessions, "they are still the same"
 
     simulate(1, scenario)
 

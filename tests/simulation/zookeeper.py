@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from penstock.cluster.coordination import CoordinationError, Delete, Disconnected
 from penstock.cluster.zookeeper_follow import Watch
+from penstock.testing.tree import Changes, Tree
 from tests.simulation.channel import Channel, Parcel
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.process import NOBODY
-from tests.simulation.tree import Changes, Tree
 
 DELAY_S = (0.0002, 0.003)
 FIRST_SESSION = 1

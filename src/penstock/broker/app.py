@@ -294,8 +294,9 @@ class Broker:
             _ = route.handle
         self._new_group_machine()
         self._new_transaction_machine()
-        gc.freeze()  # what lives by now lives to the end: the collector need not look at it
-        gc.enable()
+        if self._world.owns_process:
+            gc.freeze()  # what lives by now lives to the end: the collector need not look at it
+            gc.enable()
 
     def _new_group_machine(self) -> GroupMachine:
         from penstock.broker.group_machines import new_group_machine

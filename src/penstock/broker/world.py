@@ -66,6 +66,7 @@ class World:
     network: Callable[[asyncio.AbstractEventLoop, Turn, str], Network] = TcpNetwork
     listener: Callable[..., Listener] = Listener
     watchman: bool = True  # whether closed ports tell of dead brokers
+    owns_process: bool = True  # whether all that lives here is the broker's
 
     def now_ms(self) -> int:
         return self.clock_ns() // 1_000_000

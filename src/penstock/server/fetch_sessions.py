@@ -67,6 +67,9 @@ class FetchSessions:
         self._random = rng
         self._sessions: dict[int, Session] = {}  # the one used longest ago first
 
+    def known(self, session_id: int) -> Session | None:
+        return self._sessions.get(session_id)
+
     def begin(self, request: FetchRequest) -> tuple[Session | None, bool]:
         """The session of a request, if it has one, and whether the answer must be full."""
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):

@@ -36,7 +36,7 @@ FRAME_MAX = 8 * 1024 * 1024  # of a request that carries no records
 
 class Router:
     def __init__(self, context: Context, turn: Turn) -> None:
-        self._context = context
+        self.context = context
         self._turn = turn
         self._produce = ProduceLane(context, turn)
         self._fetch = FetchLane(context, turn)
@@ -83,7 +83,7 @@ class Router:
 
     def _call(self, route: Route, call: Call[Any]) -> Any:
         try:
-            return route.handle(self._context, call)
+            return route.handle(self.context, call)
         except ApiError as error:
             return error_response(call.request, call.version, error)
 
@@ -92,7 +92,7 @@ class Router:
         if header.api_key != API_VERSIONS:
             raise DecodeError(f"api key {header.api_key} has no version {header.api_version}")
         call = Call(ApiVersionsRequest(), 0, header.client_id, connection.host)
-        response = api_versions.handle(self._context, call)
+        response = api_versions.handle(self.context, call)
         response.error_code = ErrorCode.UNSUPPORTED_VERSION
         connection.send_parts(response_frame(response, 0, header.correlation_id))
         return True

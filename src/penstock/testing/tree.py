@@ -62,6 +62,9 @@ class Tree:
             raise NoNode(path)
         return node
 
+    def has(self, path: str) -> bool:
+        return path in self._nodes
+
     def find(self, path: str) -> Found:
         node = self.node(path)
         return Found(Versioned(node.data, node.version), node.changed_by)
