@@ -5,15 +5,26 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from penstock.cli.bootstrap import find
+from penstock.cli.connection import Connection
+from penstock.cli.problem import Problem
 from penstock.cli.raw import ask, coordinator_of
+from penstock.cli.txn.decided import look_for_decided, read_decided
+from penstock.pipeline.brokers import Brokers, TopicPartition
+from penstock.pipeline.connection import ClientSettings
+from penstock.pipeline.deciding import Claim
+from penstock.pipeline.decisions import Write
+from penstock.pipeline.transactions import Identity, Prepared
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages import write_txn_markers
+from penstock.protocol.messages.describe_transactions import TransactionState
 from penstock.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -171,6 +182,67 @@ def test_no_other_transaction_is_ended_than_the_one_that_was_looked_at(
         os.close(terminal)
     (listed,) = penstock(shared_broker, "list", "--pattern", producer.name, "--json").json
     assert listed["state"] == "Ongoing"
+
+
+# ---- decided by a sink of Spark
+
+
+@pytest.fixture
+def decided(shared_broker: BrokerProcess, prepared: tuple[RawProducer, str, Wire]) -> Iterator[str]:
+    """By whom it is to be committed."""
+    producer, topic, _ = prepared
+    address = ("127.0.0.1", shared_broker.port)
+    with Brokers(ClientSettings((address,))) as brokers:
+        claim = Claim(brokers, f"penstock-sink-{producer.name}")
+        claim.known()
+        waiting = Prepared(producer.name, Identity(*producer.stamp), TopicPartition(topic, 0), 0)
+        claim.decide(7, Write("run", "job"), topic, (waiting,))
+        yield f"{claim.sink} batch 7"
+        claim.forget()
+
+
+def test_a_transaction_that_a_sink_has_decided_to_commit_is_shown_so_and_not_aborted(
+    shared_broker: BrokerProcess, prepared: tuple[RawProducer, str, Wire], decided: str
+) -> None:
+    producer, topic, wire = prepared
+    name = producer.name
+    (listed,) = penstock(shared_broker, "list", "--pattern", name, "--json").json
+    assert listed["decided_by"] == decided
+    assert decided in penstock(shared_broker, "list", "--pattern", name).out
+    assert penstock(shared_broker, "describe", name, "--json").json["decided_by"] == decided
+    assert decided in penstock(shared_broker, "describe", name).out
+    refused = penstock(shared_broker, "abort", name, "--yes", expect=1).err
+    assert decided in refused
+    assert "--force" in refused
+    assert "Committed" in penstock(shared_broker, "commit", name, "--yes").out
+    assert seen(wire, topic) == [b"value"]
+    assert penstock(shared_broker, "describe", name, "--json").json["decided_by"] is None
+
+
+def test_a_decided_transaction_is_aborted_by_force(
+    shared_broker: BrokerProcess, prepared: tuple[RawProducer, str, Wire], decided: str
+) -> None:
+    producer, topic, wire = prepared
+    assert "Aborted" in penstock(shared_broker, "abort", producer.name, "--yes", "--force").out
+    assert seen(wire, topic) == []
+
+
+def test_transactions_are_shown_although_decisions_can_not_be_read(
+    shared_broker: BrokerProcess, decided: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("penstock.pipeline.decisions.DECISION_BYTES_MAX", 1)  # nothing fits
+    connection = Connection(find(shared_broker.bootstrap))
+    state = TransactionState(transactional_id="any")
+    assert look_for_decided(connection).by(state) is None
+    assert "can't read what sinks have decided" in capsys.readouterr().err
+    with pytest.raises(Problem):
+        read_decided(connection)
+
+
+def test_decisions_are_read_where_spark_is_not_installed() -> None:
+    hide = "import sys; sys.modules.update(dict.fromkeys(['pyarrow', 'pyspark']))"
+    code = f"{hide}; from penstock.pipeline.decisions import read_all"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 # ---- those that hang

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from pyspark.sql.types import StructType
 from penstock.pipeline import sink, transactions
 from penstock.pipeline.brokers import Brokers
 from penstock.pipeline.datasource import PenstockDataSource
-from penstock.pipeline.decisions import Decision, Decisions
+from penstock.pipeline.deciding import Claim
+from penstock.pipeline.decisions import Decision
 from penstock.pipeline.options import write_options
+from penstock.pipeline.transactions import Identity
 
 
 class Plan:
@@ -43,6 +45,10 @@ class Plan:
         for pid in [_executor()] if victims == "executor" else victims:
             os.kill(pid, signal.SIGKILL)
         os._exit(1)
+
+    @property
+    def has_died(self) -> bool:
+        return any(self.folder.glob("died-*"))
 
     def _wait(self) -> None:
         """Until the test says go."""
@@ -75,26 +81,27 @@ class DyingWriter(sink.StreamWriter):
             self.plan.reached("task in the middle", batch)
         self.plan.reached("task at its end", batch)
 
-    def commit_batch(self, messages: list[Any], batch: int, *, streaming: bool) -> None:
+    def commit_batch(self, messages: list[Any], batch: int) -> None:
         self.plan.reached("before the decision", batch)
-        super().commit_batch(messages, batch, streaming=streaming)
+        super().commit_batch(messages, batch)
         self.plan.reached("after everything", batch)
 
-    def _roll_forward(self, brokers: Brokers, decisions: Decisions, decision: Decision) -> None:
-        if decision.done:
-            return
+    def _roll_forward(
+        self, brokers: Brokers, claim: Claim, decision: Decision, owners: Mapping[str, Identity]
+    ) -> None:  # fmt: skip
         self.plan.reached("after the decision", decision.batch)
         half = len(decision.transactions) // 2
         for each in decision.transactions[:half]:
-            transactions.roll_forward(brokers, each)
+            assert transactions.roll_forward(brokers, each, owners.get(each.transactional_id))
         self.plan.reached("half-way", decision.batch)
         for each in decision.transactions[half:]:
-            transactions.roll_forward(brokers, each)
+            assert transactions.roll_forward(brokers, each, owners.get(each.transactional_id))
         self.plan.reached("before it is done", decision.batch)
-        decisions.done(decision.batch)
+        claim.done(decision, decision.write)
 
-    def abort_batch(self, messages: list[Any], batch: int) -> None:
-        return
+    def abort_batch(self, messages: list[Any]) -> None:
+        if not self.plan.has_died:
+            super().abort_batch(messages)
 
 
 class FaultySource(PenstockDataSource):

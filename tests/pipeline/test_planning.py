@@ -154,3 +154,13 @@ def test_a_sink_is_exactly_once_unless_it_is_told_otherwise() -> None:
         write_options({**sink, "kafka.acks": "1"})
     with pytest.raises(OptionError, match=r"no option .kafka\.retries."):
         write_options({**sink, "kafka.retries": "3"})
+
+
+def test_writes_of_a_batch_are_named_by_words() -> None:
+    sink = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
+    assert write_options({**sink, "batchId": "7", "writeId": "left.1"}).write == "left.1"
+    with pytest.raises(OptionError, match="needs option 'batchId'"):
+        write_options({**sink, "writeId": "left"})
+    for bad in ("", "a/b", "a:b", "x" * 101):
+        with pytest.raises(OptionError, match="'writeId' is"):
+            write_options({**sink, "batchId": "7", "writeId": bad})

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from penstock.pipeline.options import OF_CLIENTS, OF_READERS, Options, read_options, write_options
 from penstock.pipeline.problem import OptionError
-from penstock.pipeline.sink import BatchWriter, StreamWriter, check_columns, new_job
+from penstock.pipeline.sink import BatchWriter, StreamWriter, check_brokers, check_columns, new_job
 from penstock.pipeline.source import BatchReader, StreamReader, check_schema, row_schema
 
 
@@ -41,6 +41,7 @@ class PenstockDataSource(DataSource):
         check_columns(schema, options)
         if overwrite:
             raise OptionError("rows can be appended to topics only: mode overwrite would have to delete them")
+        check_brokers(options)
         return BatchWriter(options, new_job())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -48,4 +49,5 @@ class PenstockDataSource(DataSource):
         check_columns(schema, options)
         if options.batch is not None:
             raise OptionError("option 'batchId' is for batches inside foreachBatch; a stream numbers its own")
+        check_brokers(options)
         return StreamWriter(options, new_job())

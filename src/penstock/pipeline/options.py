@@ -64,7 +64,9 @@ OF_READERS = frozenset(
     }
 )
 
-OF_WRITERS = frozenset({"topic", "delivery", "kafka.acks", "kafka.compression.type", "includeheaders", "batchid"})
+OF_WRITERS = frozenset(
+    {"topic", "delivery", "kafka.acks", "kafka.compression.type", "includeheaders", "batchid", "writeid"}
+)
 
 
 class Options:
@@ -321,6 +323,7 @@ class WriteOptions:
     acks: int
     compression: Compression
     batch: int | None = None  # of the query in whose foreachBatch this is written
+    write: str | None = None  # which of the writes of that batch
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -330,11 +333,17 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     if acks == "1" and exactly_once:
         raise OptionError("option 'kafka.acks' must be all where delivery is exactly-once")
     names = tuple(each.name.lower() for each in Compression)
+    batch, write = options.number("batchId"), options.text("writeId")
+    if write is not None and batch is None:
+        raise OptionError("option 'writeId' tells the writes of one batch apart, and needs option 'batchId'")
+    if write is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", write):
+        raise OptionError(f"option 'writeId' is {write!r}; it must be letters, digits, '.', '_' and '-'")
     return WriteOptions(
         client=options.client(),
         topic=options.text("topic"),
         exactly_once=exactly_once,
         acks=1 if acks == "1" else -1,
         compression=Compression[options.choice("kafka.compression.type", names, "none").upper()],
-        batch=options.number("batchId"),
+        batch=batch,
+        write=write,
     )

@@ -24,6 +24,7 @@ REQUESTS_MAX = 4  # under way to one leader; brokers remember five batches
 REQUEST_BYTES = 4 << 20
 TIMEOUT_MS = 30_000
 RESENT = PASSING | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
+TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 SEQUENCES = 1 << 31
 
 
@@ -31,7 +32,6 @@ SEQUENCES = 1 << 31
 class _Batch:
     place: TopicPartition
     data: bytes
-    first_offset: int = -1
 
 
 class Producer:
@@ -55,6 +55,7 @@ class Producer:
         self._unacknowledged: dict[TopicPartition, deque[_Batch]] = {}
         self._under_way: deque[tuple[Connection, list[_Batch]]] = deque()
         self.rows = 0
+        self._first: tuple[TopicPartition, int] | None = None
 
     def send(self, encoded: Encoded) -> None:
         """May wait for answers to what was sent before."""
@@ -85,6 +86,14 @@ class Producer:
                 self._collect()
         except (Unreachable, ApiError) as error:
             self._send_again(error)
+        assert not any(self._unacknowledged.values()), "what is not acknowledged is sent again, or raises"
+
+    @property
+    def first(self) -> tuple[TopicPartition, int] | None:
+        """Where the first batch begins that was acknowledged, once everything is; None if there were no rows."""
+        if self.rows and self._first is None:
+            raise PipelineError("no leader says at which offset it has written the rows")
+        return self._first
 
     # ---- requests
 
@@ -125,26 +134,35 @@ class Producer:
         self._accept(connection.receive(), batches)
 
     def _accept(self, answer: ProduceResponse, batches: list[_Batch]) -> None:
-        by_place = {batch.place: batch for batch in batches}
+        unanswered = {batch.place: batch for batch in batches}
         again: ApiError | None = None
         for topic in answer.responses:
             for each in topic.partition_responses:
-                batch = by_place[TopicPartition(topic.name, each.index)]
+                batch = unanswered.pop(TopicPartition(topic.name, each.index), None)
                 code = ErrorCode(each.error_code)
+                if batch is None:
+                    continue  # nobody has asked, and it is not known what for
                 if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                    batch.first_offset = each.base_offset
-                    self._unacknowledged[batch.place].remove(batch)
+                    self._acknowledge(batch, each.base_offset)
                 elif code in RESENT:
                     again = ApiError(code, f"{batch.place}: {each.error_message or 'not written'}")
                 else:
                     self._refuse(batch.place, code, each.error_message)
+        for place in unanswered:
+            again = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{place}: the leader does not say what came of it")
         if again is not None:
             raise again
+
+    def _acknowledge(self, batch: _Batch, offset: int) -> None:
+        self._unacknowledged[batch.place].remove(batch)
+        if self._first is None and offset >= 0:
+            self._first = (batch.place, offset)
 
     def _refuse(self, place: TopicPartition, code: ErrorCode, message: str | None) -> None:
         if code in FENCED:
             raise Fenced(f"{place}: another task writes under the name {self._transactional_id!r} ({code.name})")
-        raise PipelineError(f"{place} does not take the rows: {code.name}{f' ({message})' if message else ''}")
+        hint = f"; topic {place.topic} needs a larger max.message.bytes" if code in TOO_LARGE else ""
+        raise PipelineError(f"{place} does not take the rows: {code.name}{f' ({message})' if message else ''}{hint}")
 
     def _send_again(self, error: Exception) -> None:
         """Everything that is not acknowledged, one batch of a partition after the other, until it is."""

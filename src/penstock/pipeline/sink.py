@@ -1,20 +1,27 @@
 """Rows to topics: batch and streaming writes of `format("penstock")`.
 
     a task       begins a transaction under a name of its own, writes its rows, and reports it prepared
-    the driver   claims the sink, decides (one record), commits every transaction that it decided for
+    the driver   decides for all that were reported (deciding.py), and commits them
 
-Tasks never end a transaction and never abort one: they can't know whether it was decided. A transaction that waits has
-no time-out, so a driver may be away for as long as it likes; the next one finds the decision, or none, and ends what
-was left open.
+A task ends its transaction only if it fails, and so has not reported it: then nobody can have decided it. What waits
+has no time-out, so a driver may be away for as long as it likes; the next one finds the decision, or none, and ends
+what was left open.
+
+    name of      built of                        such as
+    a sink       the query (topic, writeId)      penstock-sink-{query id}, penstock-sink-{query id}:orders:audit
+                 or, without a query, the job    penstock-sink-{job}
+    a task's     its sink, the run (or the job)  penstock-sink-{query id}/{run}/3.1
+                 its partition and attempt       (and the id of the attempt behind it, if that is taken)
 """
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
-import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -26,19 +33,20 @@ from pyspark.sql.types import (
     IntegerType,
     StringType,
     StructType,
-    TimestampNTZType,
     TimestampType,
 )
 
-from penstock.pipeline import transactions
+from penstock.pipeline import deciding, transactions
 from penstock.pipeline.brokers import Brokers
 from penstock.pipeline.columns import RowEncoder
-from penstock.pipeline.decisions import Decision, Decisions, read_all
+from penstock.pipeline.deciding import Claim
+from penstock.pipeline.decisions import Decision, Write
 from penstock.pipeline.options import WriteOptions
 from penstock.pipeline.problem import Fenced, OptionError, PipelineError
 from penstock.pipeline.producing import Producer
 from penstock.pipeline.source import HEADERS
-from penstock.pipeline.transactions import Prepared
+from penstock.pipeline.transactions import NOBODY, Identity, Prepared
+from penstock.protocol.errors import ApiError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -47,6 +55,9 @@ PREFIX = "penstock-sink-"
 BUFFERED_MAX = 32 << 20  # bytes of encoded rows in one task
 SEND_BYTES = 900_000  # a partition's rows are sent as soon as they fill a batch
 STALE_MS = 60_000  # decisions of others that are older and not done are nobody's any more
+ABORT_PATIENCE_S = 5.0  # of a task that fails anyway
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,9 +65,8 @@ class Written(WriterCommitMessage):
     """What a task reports to the driver."""
 
     sink: str
+    run: str
     prepared: Prepared | None
-    rows: int
-    attempt: int
 
 
 class Rows:
@@ -64,7 +74,7 @@ class Rows:
 
     def __init__(self, options: WriteOptions, job: str) -> None:
         self._options = options
-        self._job = job  # the sink's name, where Spark has none for it
+        self._job = job  # of a batch the same for its tasks and its driver
 
     @property
     def _is_of_query(self) -> bool:
@@ -75,34 +85,72 @@ class Rows:
 
     def _sink(self, query: str | None) -> str:
         if not self._is_of_query:
-            return self._job
+            return PREFIX + self._job
         if not query:
             raise OptionError("option 'batchId' is for writes inside foreachBatch, and this is none")
         if self._options.batch is None:
             return PREFIX + query
-        # Several writes of one batch may go to topics of their own, and each has a decision of its own.
-        return f"{PREFIX}{query}-{zlib.crc32((self._options.topic or '').encode()):08x}"
+        # Several writes of one batch have a decision each. No topic, and no writeId, has a colon in it.
+        parts = [query, self._options.topic or "", *([self._options.write] if self._options.write else [])]
+        return PREFIX + ":".join(parts)
+
+    def _run(self, group: str | None) -> str:
+        """Spark names the group of a query's jobs after its run, and tells a task nothing else of it."""
+        if not self._is_of_query:
+            return self._job
+        try:
+            return str(uuid.UUID(group or ""))
+        except ValueError:
+            raise OptionError(
+                f"jobs of the query have the group {group!r}; it must stay as Spark has set it, for writes with "
+                "delivery exactly-once: it tells one run of the query from another"
+            ) from None
 
     def write(self, rows: Iterator[pyarrow.RecordBatch]) -> Written:
         context = TaskContext.get()
         assert context is not None, "runs in a task"
         sink = self._sink(context.getLocalProperty("sql.streaming.queryId"))
-        with Brokers(self._options.client) as brokers:
-            if not self._options.exactly_once:
-                producer = self._producer(brokers, transactions.init_idempotent(brokers), None)
-                self._send(brokers, producer, rows)
-                return Written(sink, None, producer.rows, context.attemptNumber())
-            run = context.getLocalProperty("spark.jobGroup.id") or "0"  # of a query, the id of its run
-            name = f"{sink}.{run}.{context.partitionId()}.{context.attemptNumber()}"
-            identity, ongoing = transactions.init_two_phase(brokers, name, keep_prepared=True)
-            if ongoing != transactions.NOBODY:
-                raise PipelineError(f"transaction {name} waits for its decision; another attempt takes another name")
-            producer = self._producer(brokers, identity, name)
-            self._send(brokers, producer, rows)
-            prepared = Prepared(name, identity) if producer.rows else None
-            return Written(sink, prepared, producer.rows, context.attemptNumber())
+        if not self._options.exactly_once:
+            with Brokers(self._options.client) as brokers:
+                self._send(brokers, self._producer(brokers, transactions.init_idempotent(brokers), None), rows)
+            return Written(sink, "", None)
+        run = self._run(context.getLocalProperty("spark.jobGroup.id"))
+        name = f"{sink}/{run}/{context.partitionId()}.{context.attemptNumber()}"
+        return Written(sink, run, self._prepare(name, str(context.taskAttemptId()), rows))
 
-    def _producer(self, brokers: Brokers, identity: transactions.Identity, name: str | None) -> Producer:
+    def _prepare(self, name: str, attempt: str, rows: Iterator[pyarrow.RecordBatch]) -> Prepared | None:
+        """Writes the rows in a transaction of that name, and leaves it open; None if there are no rows."""
+        with Brokers(self._options.client) as brokers:
+            name, identity, ongoing = transactions.take_over(brokers, name)
+            if ongoing != NOBODY:
+                # Spark counts attempts anew when it starts a stage again, and an older one has written under the name.
+                name, identity, ongoing = transactions.take_over(brokers, f"{name}.{attempt}")
+            if ongoing != NOBODY:
+                raise PipelineError(f"transaction {name} waits for its decision; another attempt takes another name")
+            prepared = None
+            try:
+                producer = self._producer(brokers, identity, name)
+                self._send(brokers, producer, rows)
+                self._check_awaited(brokers)
+                prepared = Prepared(name, identity, *producer.first) if producer.first is not None else None
+            finally:
+                if prepared is None:
+                    self._give_up(name, identity)
+            return prepared
+
+    def _check_awaited(self, brokers: Brokers) -> None:
+        """The driver of a job claims it when it is over, and then ends what is open. Who writes after that is found by
+        nobody; a query comes again, and finds it."""
+        if not self._is_of_query and transactions.described(brokers, PREFIX + self._job) is not None:
+            raise PipelineError(f"job {self._job} is over, and this attempt of a task comes too late")
+
+    def _give_up(self, name: str, identity: Identity) -> None:
+        """As well as it can be done: what stays open is ended by the driver, or by the next one."""
+        settings = replace(self._options.client, patience_s=ABORT_PATIENCE_S)
+        with suppress(PipelineError, ApiError, OSError), Brokers(settings) as brokers:
+            transactions.end(brokers, name, identity, commit=False)
+
+    def _producer(self, brokers: Brokers, identity: Identity, name: str | None) -> Producer:
         options = self._options
         return Producer(
             brokers, identity, transactional_id=name, acks=options.acks, compression=options.compression
@@ -123,56 +171,88 @@ class Rows:
 
     # ---- the driver's
 
-    def commit_batch(self, messages: list[Written | None], batch: int, *, streaming: bool) -> None:
+    def commit_batch(self, messages: list[Written | None], batch: int) -> None:
         written = [each for each in messages if each is not None]
         if not self._options.exactly_once or not written:
             return
+        sink, write = written[0].sink, Write(written[0].run, self._job)
         prepared = tuple(each.prepared for each in written if each.prepared is not None)
-        if not prepared and not streaming:
-            return
         with Brokers(self._options.client) as brokers:
-            sink = written[0].sink
-            decisions = Decisions(brokers, sink)
-            known = decisions.claim()
-            self._finish_others(brokers, known, sink)
-            mine = known.get(sink)
-            if mine is not None:
-                self._roll_forward(brokers, decisions, mine)
-            if mine is not None and mine.batch >= batch:
-                if set(prepared) != set(mine.transactions):
-                    _abandon(brokers, [each.transactional_id for each in prepared])
-                if mine.batch > batch:
-                    raise Fenced(f"batch {batch}: another run of the query has decided batch {mine.batch} already")
-            elif prepared:
-                mine = decisions.decide(batch, prepared)
-                self._roll_forward(brokers, decisions, mine)
-            # What no decision names was left by attempts that failed, or by a run that died.
-            _abandon(brokers, transactions.open_under(brokers, sink + "."))
-            if not streaming:
-                decisions.forget()
+            claim = Claim(brokers, sink)
+            if prepared or self._is_of_query:
+                self._decide_once(brokers, claim, batch, write, prepared)
+            else:
+                claim.known()  # which tells late attempts that the job is over
+            # What no decision names was left by attempts that failed or came too late, or by a run that died.
+            with suppress(Fenced):  # then it is the next driver's to do
+                deciding.give_up(brokers, claim, transactions.names_under(brokers, f"{sink}/"))
+            if not self._is_of_query and prepared:
+                claim.forget()
 
-    def _roll_forward(self, brokers: Brokers, decisions: Decisions, decision: Decision) -> None:
-        if decision.done:
+    def _decide_once(
+        self, brokers: Brokers, claim: Claim, batch: int, write: Write, prepared: tuple[Prepared, ...]
+    ) -> None:
+        known = claim.known()
+        mine = known.get(claim.sink)
+        if mine is not None and mine.done_by is None:
+            self._roll_forward(brokers, claim, mine, {})
+        if mine is not None and mine.batch >= batch:
+            self._check_same(mine, batch, write)
+            if self._options.batch is not None:
+                claim.done(mine, write)  # the next write of this run under the same name is another one
+        elif prepared or self._options.batch is not None:
+            owners = deciding.take_over_prepared(brokers, prepared)
+            decision = claim.decide(batch, write, self._options.topic, prepared)
+            self._roll_forward(brokers, claim, decision, owners)
+        self._finish_others(brokers, known, claim.sink)
+
+    def _check_same(self, decided: Decision, batch: int, write: Write) -> None:
+        """Whether what is decided already is what we were to write."""
+        if decided.batch > batch:
+            raise Fenced(f"batch {batch}: another run of the query has decided batch {decided.batch} already")
+        if decided.topic != self._options.topic:
+            raise PipelineError(
+                f"batch {batch} was decided by {decided.sink} already, for topic {decided.topic!r} and not "
+                f"{self._options.topic!r}: a checkpoint that was copied, or an option 'topic' that was changed before "
+                "the query had come to rest. Use a checkpoint of its own"
+            )
+        if self._options.batch is None:
             return
-        for each in decision.transactions:
-            transactions.roll_forward(brokers, each)
-        decisions.done(decision.batch)
+        for other in (decided.write, decided.done_by):
+            if other is not None and other.run == write.run and other.job != write.job:
+                raise PipelineError(
+                    f"batch {batch} was written already in this run of the query, under the same name "
+                    f"({decided.sink}). Give each write of a batch an option 'writeId' of its own. If this is the same "
+                    "write, tried again after a failure: let the query fail, and start it again"
+                )
+
+    def _roll_forward(
+        self, brokers: Brokers, claim: Claim, decision: Decision, owners: Mapping[str, Identity]
+    ) -> None:  # fmt: skip
+        deciding.roll_forward(brokers, decision, owners)
+        claim.done(decision, decision.write)
 
     def _finish_others(self, brokers: Brokers, known: dict[str, Decision], sink: str) -> None:
         """Decisions whose drivers did not come back: what was decided is to be seen."""
         now_ms = time.time() * 1000
         for name, decision in known.items():
-            if name != sink and not decision.done and now_ms - decision.timestamp_ms > STALE_MS:
-                self._roll_forward(brokers, Decisions(brokers, name), decision)
+            if name != sink and decision.done_by is None and now_ms - decision.timestamp_ms > STALE_MS:
+                try:
+                    self._roll_forward(brokers, Claim(brokers, name), decision, {})
+                except (PipelineError, ApiError, OSError) as error:
+                    log.warning("batch %d of %s stays half-way: %s", decision.batch, name, error)
 
-    def abort_batch(self, messages: list[Written | None], batch: int) -> None:
+    def abort_batch(self, messages: list[Written | None]) -> None:
         """Spark calls it after a failed commit too: what was decided stays decided."""
-        names = [each.prepared for each in messages if each is not None and each.prepared is not None]
-        if not self._options.exactly_once or not names:
-            return
+        written = next((each for each in messages if each is not None), None)
+        if not self._options.exactly_once or (written is None and self._is_of_query):
+            return  # the name of the query is known to its tasks alone; its next run ends what they left
+        sink, run = (written.sink, written.run) if written is not None else (PREFIX + self._job, self._job)
         with Brokers(self._options.client) as brokers:
-            decided = {each for decision in read_all(brokers).values() for each in decision.transactions}
-            _abandon(brokers, [each.transactional_id for each in names if each not in decided])
+            claim = Claim(brokers, sink)
+            if not self._is_of_query:
+                claim.known()  # which tells late attempts that the job is over
+            deciding.give_up(brokers, claim, transactions.names_under(brokers, f"{sink}/{run}/"))
 
 
 TEXT = (StringType, BinaryType)
@@ -182,7 +262,7 @@ COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "headers": (ArrayType,),
     "topic": (StringType,),
     "partition": (IntegerType,),
-    "timestamp": (TimestampType, TimestampNTZType),
+    "timestamp": (TimestampType,),
 }
 
 
@@ -206,14 +286,21 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
             raise OptionError(f"column {name!r} is {kind.simpleString()}, and must be {wanted}")
 
 
+def check_brokers(options: WriteOptions) -> None:
+    """Told before the job starts."""
+    if options.exactly_once:
+        with Brokers(options.client) as brokers:
+            transactions.require_two_phase(brokers)
+
+
 class StreamWriter(Rows, DataSourceStreamArrowWriter):
     _is_of_query = True
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self.commit_batch(messages, batchId, streaming=True)  # type: ignore[arg-type]
+        self.commit_batch(messages, batchId)  # type: ignore[arg-type]
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self.abort_batch(messages, batchId)  # type: ignore[arg-type]
+        self.abort_batch(messages)  # type: ignore[arg-type]
 
 
 class BatchWriter(Rows, DataSourceArrowWriter):
@@ -224,15 +311,14 @@ class BatchWriter(Rows, DataSourceArrowWriter):
         return self._options.batch is not None
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        batch = self._options.batch
-        self.commit_batch(messages, batch or 0, streaming=batch is not None)  # type: ignore[arg-type]
+        self.commit_batch(messages, self._options.batch or 0)  # type: ignore[arg-type]
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.abort_batch(messages, 0)  # type: ignore[arg-type]
+        self.abort_batch(messages)  # type: ignore[arg-type]
 
 
 def new_job() -> str:
-    return f"{PREFIX}{uuid.uuid4()}"
+    return str(uuid.uuid4())
 
 
 class _PartitionCounts:
@@ -252,8 +338,3 @@ class _PartitionCounts:
 def _drain(encoder: RowEncoder, producer: Producer, topic: str, partition: int) -> None:
     while (encoded := encoder.take(topic, partition)) is not None:
         producer.send(encoded)
-
-
-def _abandon(brokers: Brokers, names: list[str]) -> None:
-    for name in names:
-        transactions.abandon(brokers, name)

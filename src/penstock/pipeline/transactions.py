@@ -1,21 +1,36 @@
-"""Transactions as the sink's tasks and its driver use them: begun by a task, ended by the driver (KIP-939)."""
+"""Transactions as the sink's tasks and its driver use them: begun by a task, ended by the driver (KIP-939).
+
+Whoever takes a transaction over owns it: nobody who owned it before can end it any more. How one has ended is told by
+its coordinator, as long as its name is not used again, and after that by the log that it wrote to.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.pipeline.brokers import TRANSACTION, Brokers
+from penstock.pipeline.brokers import TRANSACTION, Brokers, TopicPartition
 from penstock.pipeline.connection import Unreachable
+from penstock.pipeline.fetching import OffsetRange, RangeFetcher
 from penstock.pipeline.problem import Fenced, PipelineError
 from penstock.protocol.errors import ApiError, ErrorCode
-from penstock.protocol.messages.end_txn import EndTxnRequest
+from penstock.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 TWO_PHASE_VERSION = 6  # of InitProducerId; brokers do not announce it, because clients at large would use it
 PLAIN_VERSION = 4
 END_VERSION = 5
-OPEN_STATES = ["Ongoing"]
+NEVER_MS = 0x7FFFFFFF
+TAKEN_OVER_MAX = 20  # times in a row, by others that have the same decision to carry out
+PROBE = "penstock-sink"  # a name under which nothing is ever begun
+EMPTY, ONGOING = "Empty", "Ongoing"
+COMMITTED = frozenset({"PrepareCommit", "CompleteCommit"})
+ABORTED = frozenset({"PrepareAbort", "CompleteAbort"})
 FENCED = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -33,10 +48,29 @@ class Identity(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A transaction that waits for its decision."""
+    """A transaction that waits for its decision, and where one of its batches begins."""
 
     transactional_id: str
     identity: Identity
+    place: TopicPartition
+    offset: int
+
+    @property
+    def key(self) -> tuple[str, Identity]:
+        """A name may be used again, an identity never under the same name."""
+        return self.transactional_id, self.identity
+
+
+class Kept(NamedTuple):
+    """A transaction that another began, and that we own."""
+
+    transactional_id: str
+    owner: Identity
+    ongoing: Identity  # of who has written; nobody's if nothing is open
+
+    @property
+    def key(self) -> tuple[str, Identity]:
+        return self.transactional_id, self.ongoing
 
 
 NOBODY = Identity(-1, -1)
@@ -57,21 +91,25 @@ def init_idempotent(brokers: Brokers) -> Identity:
 def init_transactional(brokers: Brokers, transactional_id: str, timeout_ms: int) -> Identity:
     """Whoever had the name before is fenced, and what it left open is aborted."""
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
-    return _init(brokers, request, PLAIN_VERSION)[0]
+    answer = _init(brokers, request, PLAIN_VERSION)
+    return Identity(answer.producer_id, answer.producer_epoch)
 
 
-def init_two_phase(brokers: Brokers, transactional_id: str, *, keep_prepared: bool) -> tuple[Identity, Identity]:
-    """The identity to go on with, and that of a transaction that was kept (or nobody's)."""
+def take_over(brokers: Brokers, transactional_id: str) -> Kept:
+    """Whoever had the name before is fenced; what it left open stays open, and may be ended by us alone. If nothing is
+    open, a transaction without a time-out may be begun."""
     request = InitProducerIdRequest(
-        transactional_id=transactional_id,
-        transaction_timeout_ms=0x7FFFFFFF,
-        enable_2pc=True,
-        keep_prepared_txn=keep_prepared,
+        transactional_id=transactional_id, transaction_timeout_ms=NEVER_MS, enable_2pc=True, keep_prepared_txn=True
     )
-    return _init(brokers, request, TWO_PHASE_VERSION)
+    answer = _init(brokers, request, TWO_PHASE_VERSION)
+    return Kept(
+        transactional_id,
+        Identity(answer.producer_id, answer.producer_epoch),
+        Identity(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch),
+    )
 
 
-def _init(brokers: Brokers, request: InitProducerIdRequest, version: int) -> tuple[Identity, Identity]:
+def _init(brokers: Brokers, request: InitProducerIdRequest, version: int) -> InitProducerIdResponse:
     name = request.transactional_id
     assert name is not None
     answer: InitProducerIdResponse = brokers.ask_coordinator(
@@ -80,26 +118,28 @@ def _init(brokers: Brokers, request: InitProducerIdRequest, version: int) -> tup
     if answer.error_code:
         code = ErrorCode(answer.error_code)
         raise PipelineError(f"no producer id for {name}: {code.name}")
-    return (
-        Identity(answer.producer_id, answer.producer_epoch),
-        Identity(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch),
+    return answer
+
+
+def require_two_phase(brokers: Brokers) -> None:
+    """Told before the job starts, by a request that changes nothing: it names a producer and wants to take over, and
+    is refused for that where it is understood. A broker that has no such transactions closes the connection."""
+    request = InitProducerIdRequest(
+        transactional_id=PROBE,
+        transaction_timeout_ms=NEVER_MS,
+        producer_id=0,
+        producer_epoch=0,
+        enable_2pc=True,
+        keep_prepared_txn=True,
     )
-
-
-def require_two_phase(brokers: Brokers, transactional_id: str) -> None:
-    """Told before the job starts: a broker that has no such transactions closes the connection."""
-    try:
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id,
-            transaction_timeout_ms=0x7FFFFFFF,
-            enable_2pc=True,
-            keep_prepared_txn=True,
-        )
-        brokers.until_answered(lambda: brokers.coordinator(TRANSACTION, transactional_id), "a coordinator")
-        code = ErrorCode(brokers.coordinator(TRANSACTION, transactional_id).ask(request, TWO_PHASE_VERSION).error_code)
-    except Unreachable:
-        brokers.forget()
-        code = ErrorCode.UNSUPPORTED_VERSION
+    code = ErrorCode.UNSUPPORTED_VERSION
+    for _ in range(2):  # one that closes for another reason is there the second time, or not at all
+        connection = brokers.until_answered(lambda: brokers.coordinator(TRANSACTION, PROBE), "a coordinator")
+        try:
+            code = ErrorCode(connection.ask(request, TWO_PHASE_VERSION).error_code)
+            break
+        except Unreachable:
+            brokers.forget()
     if code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
         raise PipelineError(
             'delivery "exactly-once" needs a broker with two-phase transactions (Penstock, with '
@@ -107,15 +147,15 @@ def require_two_phase(brokers: Brokers, transactional_id: str) -> None:
         )
 
 
-def end(brokers: Brokers, transactional_id: str, identity: Identity, *, commit: bool) -> None:
-    """Raises Fenced if it is not this identity's to end any more."""
+def end(brokers: Brokers, transactional_id: str, identity: Identity, *, commit: bool) -> Identity:
+    """The identity to go on with. Raises Fenced if it is not this identity's to end any more."""
     request = EndTxnRequest(
         transactional_id=transactional_id,
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         committed=commit,
     )
-    answer = brokers.ask_coordinator(
+    answer: EndTxnResponse = brokers.ask_coordinator(
         TRANSACTION, transactional_id, request, END_VERSION, f"the end of transaction {transactional_id}"
     )
     code = ErrorCode(answer.error_code)
@@ -123,35 +163,79 @@ def end(brokers: Brokers, transactional_id: str, identity: Identity, *, commit: 
         raise Fenced(f"transaction {transactional_id} belongs to somebody else by now ({code.name})")
     if code is not ErrorCode.NONE:
         raise PipelineError(f"transaction {transactional_id} could not be ended: {code.name}")
+    return Identity(answer.producer_id, answer.producer_epoch)
 
 
-def roll_forward(brokers: Brokers, decided: Prepared) -> None:
-    """Commits a transaction that is to be committed, however often this is asked for and whoever asks."""
-    try:
-        end(brokers, decided.transactional_id, decided.identity, commit=True)
-    except Fenced:
-        # Somebody took over its name meanwhile: either it was ended before that, or it is still there, kept.
-        identity, ongoing = init_two_phase(brokers, decided.transactional_id, keep_prepared=True)
-        if ongoing == decided.identity:
-            end(brokers, decided.transactional_id, identity, commit=True)
+def roll_forward(brokers: Brokers, decided: Prepared, owner: Identity | None = None) -> bool:
+    """Commits what is to be committed, however often this is asked for and whoever asks; whether it is committed."""
+    name = decided.transactional_id
+    for _ in range(TAKEN_OVER_MAX):
+        try:
+            if owner is not None:
+                end(brokers, name, owner, commit=True)
+                return True
+        except Fenced:
+            owner = None
+        state = described(brokers, name)
+        if state is not None and state.transaction_state in COMMITTED:
+            return True
+        if state is not None and state.transaction_state in ABORTED:
+            return _is_seen(brokers, decided, if_gone=False)  # it may have been something else under the same name
+        if state is None or not _may_wait(state, decided):
+            return _is_seen(brokers, decided)
+        kept = take_over(brokers, name)
+        if kept.ongoing != decided.identity:
+            return _is_seen(brokers, decided)
+        owner = kept.owner
+    raise PipelineError(f"transaction {name} is taken over by others again and again")
 
 
-def abandon(brokers: Brokers, transactional_id: str) -> None:
-    """Aborts whatever is open under the name, and fences whoever writes under it."""
-    init_two_phase(brokers, transactional_id, keep_prepared=False)
+def _may_wait(state: TransactionState, decided: Prepared) -> bool:
+    """Who takes over the transaction of another, under the same name, would stop its task."""
+    is_same = (state.producer_id, state.producer_epoch) == decided.identity
+    return state.transaction_state == EMPTY or (state.transaction_state == ONGOING and is_same)
 
 
-def open_under(brokers: Brokers, prefix: str) -> list[str]:
-    """The names of transactions that are open, of all that begin like this."""
+def described(brokers: Brokers, transactional_id: str) -> TransactionState | None:
+    """None if the name is not known (any more: what has ended is forgotten after some days)."""
 
-    def attempt() -> list[str]:
-        found = set()
+    def attempt() -> TransactionState | None:
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        answer: DescribeTransactionsResponse = brokers.coordinator(TRANSACTION, transactional_id).ask(request, 0)
+        (found,) = answer.transaction_states
+        code = ErrorCode(found.error_code)
+        if code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        if code is not ErrorCode.NONE:
+            raise ApiError(code, f"the state of {transactional_id}")
+        return found
+
+    return brokers.until_answered(attempt, f"the state of transaction {transactional_id}")
+
+
+def _is_seen(brokers: Brokers, ended: Prepared, *, if_gone: bool = True) -> bool:
+    """By those who read what is committed. What is in the log no longer is missed by none of them."""
+
+    def is_there(committed: bool) -> bool:
+        batch = OffsetRange(ended.place, ended.offset, ended.offset + 1)
+        return any(RangeFetcher(brokers, batch, committed=committed, fail_on_data_loss=False).batches())
+
+    return is_there(committed=True) if is_there(committed=False) else if_gone
+
+
+def names_under(brokers: Brokers, prefix: str) -> dict[str, str]:
+    """The names that begin like this and under which something is written, or may be, each with its state."""
+
+    def attempt() -> dict[str, str]:
+        found = {}
         for connection in brokers.all():
-            request = ListTransactionsRequest(state_filters=OPEN_STATES, producer_id_filters=[])
+            request = ListTransactionsRequest(state_filters=[EMPTY, ONGOING], producer_id_filters=[])
             answer: ListTransactionsResponse = connection.ask(request, 0)
             if answer.error_code:
                 raise ApiError(ErrorCode(answer.error_code), "open transactions")
-            found |= {each.transactional_id for each in answer.transaction_states}
-        return sorted(name for name in found if name.startswith(prefix))
+            for each in answer.transaction_states:
+                if each.transactional_id.startswith(prefix):
+                    found[each.transactional_id] = each.transaction_state
+        return dict(sorted(found.items()))
 
     return brokers.until_answered(attempt, "a list of transactions")

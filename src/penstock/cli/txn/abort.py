@@ -14,6 +14,7 @@ from penstock.cli.parser import Parser, add_yes
 
 if TYPE_CHECKING:
     from penstock.cli.connection import Connection
+    from penstock.protocol.messages.describe_transactions import TransactionState
 
 EXAMPLES = """\
 examples:
@@ -28,6 +29,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--topic", help="where a transaction hangs")
     parser.add_argument("--partition", type=int)
     parser.add_argument("--offset", type=int, help="its first offset there")
+    parser.add_argument("--force", action="store_true", help="abort it although a sink has decided to commit it")
     add_yes(parser)
     parser.leaf(run)
 
@@ -51,6 +53,8 @@ def _abort_id(args: argparse.Namespace, connection: Connection) -> int:
 
     state = described(connection, args.id)
     is_open = state.transaction_state == "Ongoing"
+    if is_open and not args.force:
+        _refuse_if_decided(connection, state)
     if is_open:
         confirm(
             f"Abort the transaction of {args.id}? Its producer can't go on then, and must be started again.", args.yes
@@ -66,6 +70,19 @@ def _abort_id(args: argparse.Namespace, connection: Connection) -> int:
     else:
         print(f"Aborted the transaction of {args.id}." if is_open else f"{args.id} has no transaction open.")
     return 0
+
+
+def _refuse_if_decided(connection: Connection, state: TransactionState) -> None:
+    """The other transactions of its batch are committed, or will be: half of the batch would be lost."""
+    from penstock.cli.problem import Problem
+    from penstock.cli.txn.decided import read_decided
+
+    name = state.transactional_id
+    if by := read_decided(connection).by(state):
+        raise Problem(
+            f"{name} is to be committed: {by} was decided so, and what it wrote would be lost.",
+            f"Start its query again, or use 'penstock txn commit {name}'. --force aborts it all the same.",
+        )
 
 
 def _refuse_if_known(connection: Connection, producer_id: int) -> None:

@@ -12,7 +12,8 @@ examples:
   penstock txn list --state Ongoing --older-than 300
   penstock txn list --pattern 'billing-.*'
 
-What two phases commit is never aborted by time: 'penstock txn commit' and 'penstock txn abort' end it.
+What two phases commit is never aborted by time: 'penstock txn commit' and 'penstock txn abort' end it. Where a sink of
+Spark has decided to commit it, the last column says which, and for which batch: its query does so when it is started.
 """
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
@@ -29,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.connection import connect
     from penstock.cli.output import print_json, print_table
     from penstock.cli.raw import address_of, ask, check
+    from penstock.cli.txn.decided import look_for_decided
     from penstock.cli.txn.transactions import age_s, described_at, is_two_phase, spoken, spoken_timeout
     from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
@@ -45,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
         check(answer.error_code, "can't list transactions")
         known = described_at(address_of(broker), [each.transactional_id for each in answer.transaction_states])
         rows += [(each, known.get(each.transactional_id), broker_id) for each in answer.transaction_states]
+    decided = look_for_decided(connection)
     rows.sort(key=lambda row: row[0].transactional_id)
     if args.json:
         print_json([
@@ -52,16 +55,18 @@ def run(args: argparse.Namespace) -> int:
                 "id": each.transactional_id, "state": each.transaction_state, "producer_id": each.producer_id,
                 "coordinator": broker_id, "open_s": age_s(state) if state is not None else None,
                 "two_phase": state is not None and is_two_phase(state),
+                "decided_by": decided.by(state),
             }
             for each, state, broker_id in rows
         ])  # fmt: skip
     elif rows:
         print_table(
-            ["id", "state", "open for", "aborted after", "producer id", "coordinator"],
+            ["id", "state", "open for", "aborted after", "producer id", "coordinator", "to be committed by"],
             [
                 (
                     each.transactional_id, each.transaction_state, spoken(age_s(state) if state is not None else None),
                     spoken_timeout(state) if state is not None else "-", each.producer_id, broker_id,
+                    decided.by(state) or "-",
                 )
                 for each, state, broker_id in rows
             ],

@@ -1,0 +1,525 @@
+"""Two drivers, an operator, attempts that come too late: a batch is seen whole and once, or somebody is told.
+
+Without Spark: a test does what tasks do, and calls the driver's part of the sink.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow
+import pytest
+
+from penstock.pipeline import deciding, decisions, transactions
+from penstock.pipeline.brokers import LATEST, Brokers, TopicPartition
+from penstock.pipeline.columns import Encoded
+from penstock.pipeline.deciding import Claim
+from penstock.pipeline.decisions import Decision, Write
+from penstock.pipeline.fetching import OffsetRange, RangeFetcher
+from penstock.pipeline.options import WriteOptions, write_options
+from penstock.pipeline.problem import Fenced, PipelineError
+from penstock.pipeline.producing import Producer
+from penstock.pipeline.sink import PREFIX, STALE_MS, BatchWriter, Rows, StreamWriter, Written, new_job
+from penstock.pipeline.transactions import EMPTY, ONGOING, Identity, Kept, Prepared
+from penstock.protocol.record_batch import HEADER_SIZE, Record, build_batch, read_records
+from tests.brokers import BrokerProcess
+from tests.cli.conftest import run_penstock
+from tests.pipeline.conftest import Topics
+
+
+class Cluster:
+    """What a test sees and does with a connection of its own."""
+
+    def __init__(self, broker: BrokerProcess, topic: str) -> None:
+        self.bootstrap = broker.bootstrap
+        self.topic = topic
+        self.options = self.options_of()
+        self.brokers = Brokers(self.options.client)
+
+    def options_of(self, topic: str | None = "", **more: object) -> WriteOptions:
+        given = {"kafka.bootstrap.servers": self.bootstrap, **{name: str(value) for name, value in more.items()}}
+        return write_options(given if topic is None else {**given, "topic": topic or self.topic})
+
+    def begin(self, name: str) -> Identity:
+        _, identity, ongoing = transactions.take_over(self.brokers, name)
+        assert ongoing == transactions.NOBODY
+        return identity
+
+    def put(self, value: bytes, name: str | None = None, identity: Identity | None = None) -> Producer:
+        identity = identity or transactions.init_idempotent(self.brokers)
+        producer = Producer(self.brokers, identity, transactional_id=name)
+        producer.send(_encoded(self.topic, b"key", value))
+        producer.flush()
+        return producer
+
+    def prepare(self, sink: str, run: str, value: bytes, task: int = 0) -> Written:
+        """What a task does that comes to its end."""
+        name = f"{sink}/{run}/{task}.0"
+        identity = self.begin(name)
+        producer = self.put(value, name, identity)
+        assert producer.first is not None
+        return Written(sink, run, Prepared(name, identity, *producer.first))
+
+    def open_names(self, prefix: str) -> dict[str, str]:
+        return transactions.names_under(self.brokers, prefix)
+
+    def decision(self, sink: str) -> Decision:
+        return decisions.read_all(self.brokers)[sink]
+
+    def seen(self) -> list[bytes | None]:
+        """By readers of committed data. Fails if something holds them back."""
+        place = TopicPartition(self.topic, 0)
+        stop = self.brokers.offsets({place: LATEST}, committed=False)[place]
+        deadline = time.monotonic() + 10
+        while self.brokers.offsets({place: LATEST})[place] < stop:
+            assert time.monotonic() < deadline, "a transaction holds readers back"
+            time.sleep(0.02)
+        batches = RangeFetcher(self.brokers, OffsetRange(place, 0, stop)).batches()
+        return [record.value for batch in batches for record in read_records(batch, 1 << 20)]
+
+
+def _encoded(topic: str, key: bytes, value: bytes) -> Encoded:
+    now_ms = int(time.time() * 1000)
+    return Encoded(topic, 0, build_batch([Record(0, now_ms, key, value)])[HEADER_SIZE:], 1, now_ms, now_ms)
+
+
+@pytest.fixture
+def cluster(broker: BrokerProcess, new_topic: Topics) -> Iterator[Cluster]:
+    cluster = Cluster(broker, new_topic())
+    yield cluster
+    cluster.brokers.close()
+
+
+@pytest.fixture
+def first_cluster(new_broker: Callable[..., BrokerProcess]) -> Iterator[Cluster]:
+    """On which no sink has ever decided anything."""
+    broker = new_broker()
+    assert run_penstock("topic", "create", "out", "--bootstrap", broker.bootstrap).code == 0
+    cluster = Cluster(broker, "out")
+    yield cluster
+    cluster.brokers.close()
+
+
+@pytest.fixture
+def sink() -> str:
+    return f"{PREFIX}{uuid.uuid4()}"
+
+
+def prepared_of(*messages: Written) -> tuple[Prepared, ...]:
+    return tuple(each.prepared for each in messages if each.prepared is not None)
+
+
+def stream(cluster: Cluster, **more: object) -> StreamWriter:
+    return StreamWriter(cluster.options_of(**more), new_job())
+
+
+# ---- two drivers
+
+
+def test_a_batch_is_committed_once_however_often_its_driver_comes(cluster: Cluster, sink: str) -> None:
+    for run in ("first", "second"):
+        stream(cluster).commit([cluster.prepare(sink, run, b"one"), cluster.prepare(sink, run, b"two", 1)], 0)
+        assert sorted(map(bytes, filter(None, cluster.seen()))) == [b"one", b"two"]
+    assert cluster.open_names(sink) == {}
+    assert cluster.decision(sink).done_by is not None
+
+
+def test_an_older_driver_that_wakes_up_leaves_the_batch_of_a_newer_one_alone(
+    cluster: Cluster, sink: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands still when its own batch is committed, before it clears up."""
+    newer = stream(cluster)
+    of_newer: list[Written] = []
+    names_under = transactions.names_under
+
+    def slow(brokers: Brokers, prefix: str) -> dict[str, str]:
+        monkeypatch.setattr(transactions, "names_under", names_under)
+        newer.commit([cluster.prepare(sink, "newer", b"fifth")], 5)
+        of_newer.append(cluster.prepare(sink, "newer", b"sixth"))
+        return names_under(brokers, prefix)
+
+    monkeypatch.setattr(transactions, "names_under", slow)
+    stream(cluster).commit([cluster.prepare(sink, "older", b"fifth")], 5)
+    newer.commit(list(of_newer), 6)
+    assert cluster.seen() == [b"fifth", b"sixth"]
+
+
+def test_what_a_newer_driver_gave_up_can_not_be_decided(
+    cluster: Cluster, sink: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = cluster.prepare(sink, "older", b"row")
+    take_over = deciding.take_over_prepared
+
+    def slow(brokers: Brokers, prepared: tuple[Prepared, ...]) -> dict[str, Identity]:
+        owners = take_over(brokers, prepared)
+        stream(cluster).commit([Written(sink, "newer", None)], 0)  # claims, and gives up what is open
+        return owners
+
+    monkeypatch.setattr(deciding, "take_over_prepared", slow)
+    with pytest.raises(Fenced, match="another run of the query"):
+        stream(cluster).commit([message], 0)
+    assert sink not in decisions.read_all(cluster.brokers)
+    assert cluster.seen() == []
+
+
+@pytest.mark.parametrize("step", ["take_over", "claim"])
+def test_who_gives_up_sees_a_decision_that_came_meanwhile(
+    cluster: Cluster, sink: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Another driver decides before one of its steps, and dies."""
+    message = cluster.prepare(sink, "run", b"row")
+    take_over, known = transactions.take_over, Claim.known
+
+    def decide() -> None:
+        monkeypatch.setattr(transactions, "take_over", take_over)
+        monkeypatch.setattr(Claim, "known", known)
+        other = Claim(cluster.brokers, sink)
+        other.known()
+        deciding.take_over_prepared(cluster.brokers, prepared_of(message))
+        other.decide(0, Write("run", "job"), cluster.topic, prepared_of(message))
+
+    def slow_take_over(brokers: Brokers, name: str) -> Kept:
+        decide()
+        return take_over(brokers, name)
+
+    def slow_known(claim: Claim) -> dict[str, Decision]:
+        decide()
+        return known(claim)
+
+    if step == "take_over":
+        monkeypatch.setattr(transactions, "take_over", slow_take_over)
+    else:
+        monkeypatch.setattr(Claim, "known", slow_known)
+    stream(cluster).abort([message], 0)
+    stream(cluster).commit([Written(sink, "next", None)], 0)
+    assert cluster.seen() == [b"row"]
+
+
+def test_who_gives_up_leaves_what_another_has_taken_over_since(
+    cluster: Cluster, sink: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = cluster.prepare(sink, "run", b"row")
+    (prepared,) = prepared_of(message)
+    known = Claim.known
+
+    def slow(claim: Claim) -> dict[str, Decision]:
+        found = known(claim)
+        transactions.take_over(cluster.brokers, prepared.transactional_id)
+        return found
+
+    monkeypatch.setattr(Claim, "known", slow)
+    stream(cluster).abort([message], 0)
+    assert cluster.open_names(sink) == {prepared.transactional_id: ONGOING}
+    monkeypatch.undo()
+    stream(cluster).abort([message], 0)
+    assert cluster.open_names(sink) == {}
+
+
+def test_a_decision_is_carried_out_although_another_has_taken_the_transaction_over(cluster: Cluster, sink: str) -> None:
+    message = cluster.prepare(sink, "run", b"row")
+    (prepared,) = prepared_of(message)
+    claim = Claim(cluster.brokers, sink)
+    claim.known()
+    owners = deciding.take_over_prepared(cluster.brokers, [prepared])
+    decision = claim.decide(0, Write("run", "job"), cluster.topic, (prepared,))
+    transactions.take_over(cluster.brokers, prepared.transactional_id)
+    deciding.roll_forward(cluster.brokers, decision, owners)
+    assert cluster.seen() == [b"row"]
+
+
+def test_what_somebody_ended_before_the_decision_fails_the_batch(cluster: Cluster, sink: str) -> None:
+    messages = [cluster.prepare(sink, "run", b"row %d" % task, task) for task in range(2)]
+    (_, victim) = prepared_of(*messages)
+    transactions.end(cluster.brokers, victim.transactional_id, victim.identity, commit=False)
+    with pytest.raises(PipelineError, match=victim.transactional_id):
+        stream(cluster).commit([*messages], 0)
+    assert sink not in decisions.read_all(cluster.brokers)
+    stream(cluster).abort([*messages], 0)
+    assert cluster.seen() == []
+
+
+# ---- what was decided
+
+
+def decided(cluster: Cluster, sink: str, count: int) -> Decision:
+    """A driver that dies when it has decided."""
+    messages = [cluster.prepare(sink, "died", b"row %d" % task, task) for task in range(count)]
+    claim = Claim(cluster.brokers, sink)
+    claim.known()
+    return claim.decide(0, Write("died", "job"), cluster.topic, prepared_of(*messages))
+
+
+def test_a_decided_transaction_that_was_aborted_is_never_called_done(cluster: Cluster, sink: str) -> None:
+    decision = decided(cluster, sink, 3)
+    victim = decision.transactions[1].transactional_id
+    done = run_penstock("txn", "abort", victim, "--yes", "--force", "--bootstrap", cluster.bootstrap)
+    assert done.code == 0, done.err
+    for _ in range(2):  # nor the next time
+        with pytest.raises(PipelineError, match=f"aborted 1 of its 3 transactions: {victim}"):
+            stream(cluster).commit([Written(sink, "next", None)], 0)
+    assert cluster.decision(sink).done_by is None
+    assert cluster.seen() == [b"row 0", b"row 2"], "what is decided is committed as far as it can be"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_how_a_transaction_ended_is_seen_in_its_log_if_its_coordinator_has_forgotten(
+    cluster: Cluster, sink: str, commit: bool
+) -> None:
+    (prepared,) = prepared_of(cluster.prepare(sink, "run", b"row"))
+    transactions.end(cluster.brokers, prepared.transactional_id, prepared.identity, commit=commit)
+    transactions.take_over(cluster.brokers, prepared.transactional_id)
+    assert cluster.open_names(sink) == {prepared.transactional_id: EMPTY}
+    assert transactions.roll_forward(cluster.brokers, prepared) is commit
+    unknown = prepared._replace(transactional_id=f"{prepared.transactional_id}.unknown")
+    assert transactions.roll_forward(cluster.brokers, unknown) is commit
+
+
+def test_the_next_transaction_under_a_name_is_not_taken_for_the_decided_one(cluster: Cluster, sink: str) -> None:
+    (prepared,) = prepared_of(cluster.prepare(sink, "run", b"row"))
+    assert transactions.roll_forward(cluster.brokers, prepared, prepared.identity)
+    name = prepared.transactional_id
+    identity = cluster.begin(name)
+    cluster.put(b"next", name, identity)
+    assert transactions.roll_forward(cluster.brokers, prepared)
+    assert cluster.open_names(sink) == {name: ONGOING}
+    transactions.end(cluster.brokers, name, identity, commit=False)  # it is its task's still
+    assert cluster.seen() == [b"row"]
+
+
+def test_a_decision_is_read_up_to_the_claim_and_not_as_far_as_a_leader_knows(
+    cluster: Cluster, sink: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that was replaced shows an older end of the log, until the next one is known."""
+    decided(cluster, sink, 1)
+    stale = cluster.brokers.offsets({decisions.PLACE: LATEST})[decisions.PLACE] - 3
+    offsets, asked = Brokers.offsets, []
+
+    def at_first_stale(brokers: Brokers, wanted: dict[TopicPartition, int], **more: bool) -> dict[TopicPartition, int]:
+        found = offsets(brokers, wanted, **more)
+        if wanted.get(decisions.PLACE) == LATEST:
+            asked.append(found)
+        return {decisions.PLACE: stale} if wanted.get(decisions.PLACE) == LATEST and len(asked) < 3 else found
+
+    monkeypatch.setattr(Brokers, "offsets", at_first_stale)
+    assert Claim(cluster.brokers, sink).known()[sink].batch == 0
+    assert len(asked) >= 3
+
+
+def test_what_is_no_decision_is_passed_over(cluster: Cluster, sink: str, caplog: pytest.LogCaptureFixture) -> None:
+    deciding.ensure_topic(cluster.brokers)
+    for key, value in [(b"k", b"hello"), (b"\xff", b"{}"), (b"other", b'{"batch": 1, "transactions": 7}')]:
+        producer = Producer(cluster.brokers, transactions.init_idempotent(cluster.brokers))
+        producer.send(_encoded(decisions.TOPIC, key, value))
+        producer.flush()
+    with caplog.at_level(logging.WARNING):
+        stream(cluster).commit([cluster.prepare(sink, "run", b"row")], 0)
+    assert cluster.seen() == [b"row"]
+    assert "is no decision" in caplog.text
+
+
+def test_a_decision_of_ones_own_that_can_not_be_read_is_not_passed_over(cluster: Cluster, sink: str) -> None:
+    deciding.ensure_topic(cluster.brokers)
+    producer = Producer(cluster.brokers, transactions.init_idempotent(cluster.brokers))
+    producer.send(_encoded(decisions.TOPIC, sink.encode(), b"hello"))
+    producer.flush()
+    message = cluster.prepare(sink, "run", b"row")
+    with pytest.raises(PipelineError, match="is no decision"):
+        stream(cluster).commit([message], 0)
+    deciding._append(cluster.brokers, sink, None)
+    stream(cluster).abort([message], 0)
+    assert cluster.seen() == []
+
+
+def test_others_who_can_not_be_finished_do_not_fail_our_commit(
+    cluster: Cluster, sink: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = decided(cluster, f"{PREFIX}{uuid.uuid4()}", 2)
+    victim = other.transactions[0]
+    kept = transactions.take_over(cluster.brokers, victim.transactional_id)
+    transactions.end(cluster.brokers, victim.transactional_id, kept.owner, commit=False)
+    monkeypatch.setattr("penstock.pipeline.sink.STALE_MS", -STALE_MS)
+    with caplog.at_level(logging.WARNING):
+        stream(cluster).commit([cluster.prepare(sink, "run", b"ours")], 0)
+    assert cluster.seen() == [b"row 1", b"ours"]
+    assert f"batch 0 of {other.sink} stays half-way" in caplog.text
+    deciding._append(cluster.brokers, other.sink, None)
+
+
+def test_a_decision_for_twenty_thousand_tasks_fits(cluster: Cluster, sink: str) -> None:
+    run, place = uuid.uuid4(), TopicPartition(cluster.topic, 0)
+    many = tuple(
+        Prepared(f"{sink}/{run}/{task}.0", Identity(10**9 + 7919 * task, task % 7), place, 10**10 + task * task)
+        for task in range(20_000)
+    )
+    claim = Claim(cluster.brokers, sink)
+    claim.known()
+    claim.decide(3, Write(str(run), "job"), cluster.topic, many)
+    assert cluster.decision(sink).transactions == many
+    assert len(decisions.decision_value(3, Write("", ""), None, many)) < 20_000 * 50
+    claim.forget()
+
+
+# ---- what nobody decided
+
+
+def test_a_task_that_fails_ends_what_it_has_written(cluster: Cluster) -> None:
+    job = new_job()
+    writer = BatchWriter(cluster.options, job)
+
+    def rows() -> Iterator[pyarrow.RecordBatch]:
+        yield pyarrow.record_batch({"value": [b"x" * 1000] * 2000})
+        raise ValueError("a bad row")
+
+    name = f"{PREFIX}{job}/{job}/0.0"
+    with pytest.raises(ValueError, match="a bad row"):
+        writer._prepare(name, "1", rows())
+    assert cluster.open_names(PREFIX + job) == {}
+    assert cluster.seen() == []
+    assert transactions.described(cluster.brokers, name).transaction_state == "CompleteAbort"  # type: ignore[union-attr]
+
+
+def test_a_task_without_rows_leaves_nothing(cluster: Cluster) -> None:
+    job = new_job()
+    assert BatchWriter(cluster.options, job)._prepare(f"{PREFIX}{job}/{job}/0.0", "1", iter([])) is None
+    assert cluster.open_names(PREFIX + job) == {}
+
+
+def test_an_attempt_whose_name_is_taken_takes_another(cluster: Cluster) -> None:
+    """Spark counts attempts anew when it runs a stage again."""
+    job = new_job()
+    writer, name = BatchWriter(cluster.options, job), f"{PREFIX}{job}/{job}/0.0"
+    rows = pyarrow.record_batch({"value": [b"row"]})
+    first, second = (writer._prepare(name, attempt, iter([rows])) for attempt in ("17", "18"))
+    assert (first and first.transactional_id, second and second.transactional_id) == (name, f"{name}.18")
+    writer.commit([Written(PREFIX + job, job, second)])
+    assert cluster.seen() == [b"row"]
+
+
+def test_a_job_that_fails_leaves_nothing_behind_although_no_task_has_reported(first_cluster: Cluster) -> None:
+    job = new_job()
+    first_cluster.prepare(PREFIX + job, job, b"half of it")
+    BatchWriter(first_cluster.options, job).abort([None])
+    assert first_cluster.open_names("") == {}
+    first_cluster.put(b"somebody else's")
+    assert first_cluster.seen() == [b"somebody else's"]
+
+
+def test_the_first_job_of_a_cluster_can_fail(first_cluster: Cluster) -> None:
+    job = new_job()
+    message = first_cluster.prepare(PREFIX + job, job, b"half of it")
+    BatchWriter(first_cluster.options, job).abort([message, None])
+    assert first_cluster.seen() == []
+
+
+def test_an_attempt_that_has_only_begun_can_not_write_when_the_job_is_over(cluster: Cluster) -> None:
+    job = new_job()
+    sink, name = PREFIX + job, f"{PREFIX}{job}/{job}/0.1"
+    identity = cluster.begin(name)
+    BatchWriter(cluster.options, job).commit([cluster.prepare(sink, job, b"row")])
+    with pytest.raises((Fenced, PipelineError)):
+        cluster.put(b"row", name, identity)
+    assert cluster.seen() == [b"row"]
+    assert cluster.open_names(sink + "/") == {}, "and it is not looked at again"
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["without rows", "failed"])
+def test_an_attempt_that_begins_when_the_job_is_over_leaves_nothing(cluster: Cluster, commit: bool) -> None:
+    job = new_job()
+    writer, rows = BatchWriter(cluster.options, job), pyarrow.record_batch({"value": [b"row"]})
+    if commit:
+        writer.commit([Written(PREFIX + job, job, None)])
+    else:
+        writer.abort([None])
+    with pytest.raises(PipelineError, match="comes too late"):
+        writer._prepare(f"{PREFIX}{job}/{job}/0.1", "2", iter([rows]))
+    assert cluster.seen() == []
+
+
+# ---- writes of one batch
+
+
+def write_batch(cluster: Cluster, options: WriteOptions, query: str, run: str, value: bytes) -> None:
+    """A write in foreachBatch."""
+    writer = BatchWriter(options, new_job())
+    message = cluster.prepare(writer._sink(query), run, value)
+    try:
+        writer.commit([message])
+    except PipelineError:
+        writer.abort([message])
+        raise
+
+
+@pytest.mark.parametrize("is_column", [True, False], ids=["rows name their topic", "one topic"])
+def test_two_writes_of_a_batch_under_one_name_are_refused(cluster: Cluster, is_column: bool) -> None:
+    options = cluster.options_of(None if is_column else "", batchId=7)
+    query = str(uuid.uuid4())
+    write_batch(cluster, options, query, "one", b"first")
+    with pytest.raises(PipelineError, match="writeId"):
+        write_batch(cluster, options, query, "one", b"second")
+    write_batch(cluster, options, query, "two", b"first")  # the query was started again
+    with pytest.raises(PipelineError, match="writeId"):
+        write_batch(cluster, options, query, "two", b"second")
+    assert cluster.seen() == [b"first"]
+
+
+def test_a_write_without_rows_counts_as_one(cluster: Cluster) -> None:
+    options, query = cluster.options_of(batchId=7), str(uuid.uuid4())
+    writer = BatchWriter(options, new_job())
+    writer.commit([Written(writer._sink(query), "one", None)])
+    with pytest.raises(PipelineError, match="writeId"):
+        write_batch(cluster, options, query, "one", b"second")
+
+
+def test_writes_of_a_batch_with_names_of_their_own(cluster: Cluster) -> None:
+    query = str(uuid.uuid4())
+    for run in ("one", "two"):
+        for which in ("left", "right"):
+            options = cluster.options_of(batchId=7, writeId=which)
+            write_batch(cluster, options, query, run, which.encode())
+    assert cluster.seen() == [b"left", b"right"]
+
+
+def test_sinks_of_a_query_are_told_apart_by_the_whole_of_their_topics(cluster: Cluster) -> None:
+    def name(topic: str, **more: object) -> str:
+        return BatchWriter(cluster.options_of(topic, batchId=1, **more), "job")._sink("query")
+
+    names = [name("orders"), name("orders.eu"), name("orders", writeId="eu"), name("plumless"), name("buckeroo")]
+    assert len(set(names)) == len(names)
+    assert not any(a != b and f"{a}/x".startswith(f"{b}/") for a in names for b in names)
+
+
+def test_a_query_that_was_copied_and_writes_elsewhere_is_told(cluster: Cluster, sink: str) -> None:
+    stream(cluster).commit([cluster.prepare(sink, "run", b"row")], 3)
+    copied = stream(cluster, topic="elsewhere")
+    message = cluster.prepare(sink, "copy", b"row")
+    with pytest.raises(PipelineError, match="checkpoint that was copied"):
+        copied.commit([message], 3)
+    copied.abort([message], 3)
+    assert cluster.seen() == [b"row"]
+
+
+def test_a_group_of_jobs_that_is_not_sparks_is_refused(cluster: Cluster) -> None:
+    writer = BatchWriter(cluster.options_of(batchId=1), "job")
+    with pytest.raises(PipelineError, match="'mine'"):
+        writer._run("mine")
+    assert Rows._run(BatchWriter(cluster.options, "job"), "mine") == "job", "a job alone is a run"
+
+
+# ---- before the job starts
+
+
+def test_brokers_without_two_phases_are_found_out_at_once(new_broker: Callable[..., BrokerProcess]) -> None:
+    broker = new_broker(transaction_two_phase_commit_enable="false")
+    options = write_options({"kafka.bootstrap.servers": broker.bootstrap, "topic": "out"})
+    with Brokers(options.client) as brokers, pytest.raises(PipelineError, match="at-least-once"):
+        transactions.require_two_phase(brokers)
+
+
+def test_to_ask_for_two_phases_leaves_nothing_behind(cluster: Cluster) -> None:
+    with Brokers(replace(cluster.options.client, patience_s=5)) as brokers:
+        transactions.require_two_phase(brokers)
+    assert transactions.PROBE not in cluster.open_names(transactions.PROBE)
