@@ -33,7 +33,7 @@ some_rows = st.lists(
             "value": some_bytes,
             "topic": st.sampled_from(sorted(COUNTS)),
             "partition": st.none() | st.just(0),
-            "timestamp": st.none() | st.integers(0, 1 << 62),
+            "timestamp": st.none() | st.integers(-(1 << 62), 1 << 62) | st.integers(-2000, 2000),
             "headers": some_headers,
         }
     ),
@@ -268,6 +268,21 @@ def test_deltas_start_again_with_every_take(twin: str) -> None:
 
 
 @each_twin
+def test_a_record_without_a_time_is_copied_as_it_was(twin: str) -> None:
+    """Whose time is -1, as that of many an old client's; so are times before 1970."""
+    sent = [Record(at, timestamp_ms, None, b"v") for at, timestamp_ms in enumerate((-1, -86_400_000, 0, -1))]
+    with using(twin):
+        decoder = RowDecoder("orders", 0)
+        decoder.add(build_batch(sent), 0, 10)
+        encoder = new_encoder("payments")
+        encoder.add(decoder.take().select(["key", "value", "timestamp"]))  # type: ignore[union-attr]
+        piece = encoder.take("payments", 0)
+    assert piece is not None
+    assert records_in(seal(piece, Compression.NONE)) == sent
+    assert (piece.base_timestamp_ms, piece.max_timestamp_ms) == (-1, 0)
+
+
+@each_twin
 def test_no_rows_are_no_records(twin: str) -> None:
     with using(twin):
         encoder = new_encoder()
@@ -339,7 +354,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"topic": None}, "row 1 for None: the topic is null"),
     ({"partition": 5}, "row 1 for orders, partition 5: there is no such partition"),
     ({"partition": -1}, "row 1 for orders, partition -1: there is no such partition"),
-    ({"timestamp": -1}, "row 1 for orders: the timestamp is before 1970"),
     ({"headers": [{"key": None, "value": b""}]}, "row 1 for orders: a header's name is null"),
     ({"headers": [{"key": "n", "value": b""}, None]}, "row 1 for orders: a header is null"),
 ]

@@ -11,9 +11,10 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.pipeline import fetching
 from penstock.pipeline.brokers import EARLIEST, LATEST, Brokers, TopicPartition
-from penstock.pipeline.connection import ClientSettings
+from penstock.pipeline.connection import ClientSettings, Connection
 from penstock.pipeline.fetching import OffsetRange, RangeFetcher
 from penstock.pipeline.problem import DataLost, PipelineError
+from penstock.protocol.messages.fetch import FetchResponse
 from penstock.protocol.record_batch import read_records
 from tests.brokers import BrokerProcess
 from tests.pipeline.conftest import Topics, create_topic
@@ -140,6 +141,26 @@ def test_a_broker_that_restarts_in_the_middle_is_waited_for(new_broker: Callable
     assert back is not None
     back.join()
     assert found == sent
+
+
+def test_an_answer_with_nothing_in_it_is_asked_for_again(
+    broker: BrokerProcess, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    produce(broker.bootstrap, topic, ["a", "b"])
+    plain, emptied = Connection.receive, []
+
+    def receive(self: Connection) -> object:
+        answer = plain(self)
+        if isinstance(answer, FetchResponse) and not emptied:
+            emptied.append(answer)
+            return FetchResponse()
+        return answer
+
+    monkeypatch.setattr(Connection, "receive", receive)
+    with Brokers(settings(broker)) as brokers:
+        assert values(brokers, topic, 0, 2) == ["a", "b"]
+    assert emptied
 
 
 def test_a_cluster_that_does_not_answer_is_given_up_in_time() -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from penstock.pipeline import archived_rows
 from penstock.pipeline.archive import compaction
 from penstock.pipeline.archive.layout import Archive, Piece
-from penstock.pipeline.archived_rows import Window, piece_rows
+from penstock.pipeline.archived_rows import OrderedFile, Window, piece_rows
 from penstock.pipeline.brokers import Brokers, TopicPartition
 from penstock.pipeline.fetching import OffsetRange, RangeFetcher
 from penstock.pipeline.history import History, RangeReader
-from penstock.pipeline.problem import DataLost, OptionError
+from penstock.pipeline.problem import DataLost, OptionError, PipelineError
 from penstock.pipeline.replaying import plan_replay
 from penstock.pipeline.seams import Span
 from penstock.pipeline.survey import Survey, find_archive, late_enough, survey
@@ -24,6 +25,7 @@ from penstock.pipeline.tables import chosen_files
 from tests.brokers import BrokerProcess
 from tests.pipeline.archive.producing import produce_everything
 from tests.pipeline.archive.rows import archive_range
+from tests.pipeline.conftest import create_topic
 from tests.pipeline.histories import DAY_MS, NOON_MS, Record, TopicHistory, make, of_batches, settings_of
 
 COUNT = 240
@@ -110,10 +112,59 @@ def test_files_that_a_compaction_replaced_are_looked_for_again(history: Callable
         one.archive_range(start, start + 40)
     one.delete_before(200)
     planned = pieces_of(one)
-    for merge in compaction.plan(one.topic, list(planned)):
-        compaction.execute(one.archive, merge, "zstd")
+    merge_and_delete(one.archive, one.topic)
     assert len(pieces_of(one)) < len(planned)
     assert of_batches(reader(one, 0, COUNT, planned).rows()) == everything
+
+
+def merge_and_delete(archive: Archive, topic: str) -> None:
+    """And nobody is waited for."""
+    for merge in compaction.plan(topic, archive.pieces(topic)):
+        compaction.execute(archive, merge, "zstd")
+    for _ in range(2):
+        compaction.clear(archive, topic, grace_s=0)
+
+
+@pytest.mark.parametrize("failure", [FileNotFoundError(2, "no such file"), OSError("AWS Error NO_SUCH_KEY")])
+def test_a_file_that_goes_while_it_is_read_is_looked_for_again_and_no_row_comes_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: OSError
+) -> None:
+    """HDFS and S3 open nothing for good: what is deleted fails at its next byte, each in its own words."""
+    archive = Archive(str(tmp_path))
+    archive_range(archive, "orders", 0, 100)
+    archive_range(archive, "orders", 100, 200)
+    monkeypatch.setattr(archived_rows, "ROWS_PER_BATCH", 30)
+    plain = OrderedFile.batches
+
+    def batches(self: OrderedFile) -> Iterator[object]:
+        for at, rows in enumerate(plain(self)):
+            if at == 2 and len(archive.pieces("orders")) == 2:
+                merge_and_delete(archive, "orders")
+                raise failure
+            yield rows
+
+    monkeypatch.setattr(OrderedFile, "batches", batches)
+    where = History(settings_of("127.0.0.1:1"), "orders", archive)
+    wanted = OffsetRange(TopicPartition("orders", 0), 0, 200)
+    rows = RangeReader(where, wanted, archive.pieces("orders")).rows()
+    assert [each[1] for each in of_batches(rows)] == list(range(200))
+    assert len(archive.pieces("orders")) == 1
+
+
+def test_a_file_that_is_there_and_can_not_be_read_is_told_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = Archive(str(tmp_path))
+    archive_range(archive, "orders", 0, 10)
+
+    def batches(self: OrderedFile) -> Iterator[object]:
+        raise OSError("the disk is broken")
+
+    monkeypatch.setattr(OrderedFile, "batches", batches)
+    where = History(settings_of("127.0.0.1:1"), "orders", archive)
+    wanted = OffsetRange(TopicPartition("orders", 0), 0, 10)
+    with pytest.raises(OSError, match="the disk is broken"):
+        list(RangeReader(where, wanted, archive.pieces("orders")).rows())
 
 
 def test_what_neither_has_is_an_error_that_says_which_offset(history: Callable[..., TopicHistory]) -> None:
@@ -194,6 +245,32 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_one_that_was_archived(
         survey(brokers, other.topic, one.archive)
 
 
+def test_a_topic_that_was_made_anew_and_has_a_longer_log_is_refused_by_its_id(
+    history: Callable[..., TopicHistory],
+) -> None:
+    one = history()
+    one.produce(50)
+    one.archive_range(0, 50)
+    with Brokers(settings_of(one.bootstrap)) as brokers:
+        one.archive.set_topic_id(one.topic, brokers.topics([one.topic])[one.topic].topic_id)
+        planned = survey(brokers, one.topic, one.archive)
+        make_anew(one)
+        one.produce(80)
+        for strict in (True, False):
+            with pytest.raises(PipelineError, match=f"holds another topic '{one.topic}', which was deleted since"):
+                survey(brokers, one.topic, one.archive, fail_on_data_loss=strict)
+    # Nor does a task read it that was planned before.
+    assert planned.topic_id is not None
+    with pytest.raises(DataLost, match="made anew after this was planned"):
+        of_batches(reader(one, 0, 50, topic_id=planned.topic_id).rows())
+
+
+def make_anew(of: TopicHistory) -> None:
+    admin = AdminClient({"bootstrap.servers": of.bootstrap, "log_level": 0})
+    admin.delete_topics([of.topic])[of.topic].result(30)
+    create_topic(of.bootstrap, of.topic, retention_ms=-1)
+
+
 def test_an_archive_is_read_though_its_topic_is_gone(history: Callable[..., TopicHistory]) -> None:
     one = history()
     one.produce(COUNT)
@@ -249,6 +326,7 @@ def test_a_log_that_lost_its_beginning_is_not_asked_for_times_in_it(history: Cal
         assert late_enough(brokers, one.topic, {0: span}, early) == {0: 10}
         assert late_enough(brokers, one.topic, {0: span}, late) == {0: 10}
         assert late_enough(brokers, one.topic, {0: Span(150, COUNT)}, early) == {0: 150}
+        assert late_enough(brokers, one.topic, {0: Span(150, COUNT)}, -1) == {0: 150}, "-1 is no time there"
 
 
 def test_a_replay_reads_no_more_than_may_be_in_its_window(history: Callable[..., TopicHistory]) -> None:

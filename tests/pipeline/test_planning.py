@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
 from penstock.pipeline import planning
-from penstock.pipeline.brokers import TopicPartition
+from penstock.pipeline.brokers import Brokers, Topic, TopicPartition
 from penstock.pipeline.fetching import OffsetRange
 from penstock.pipeline.filters import Bounds
 from penstock.pipeline.options import Edge, read_options, write_options
@@ -99,6 +100,45 @@ def _passes(given: Filter, row: dict[str, object]) -> bool:
             return value <= wanted
 
 
+def test_a_log_that_became_shorter_is_not_hidden_by_a_limit() -> None:
+    start, end = {PLACES[0]: 100, PLACES[1]: 0}, {PLACES[0]: 50, PLACES[1]: 1_000_000}
+    limited = planning.limited(start, end, 10)
+    assert limited == {PLACES[0]: 50, PLACES[1]: 10}
+    with pytest.raises(DataLost, match="t-0 was read up to 100, and ends at 50 now"):
+        planning.expect_no_loss(start, limited, read_options(GIVEN, streaming=True))
+
+
+class ListedTopics(Brokers):
+    """A cluster of which only the list of topics is asked."""
+
+    def __init__(self, *listed: Topic) -> None:
+        self._listed = listed
+
+    def topics(self, names: Collection[str] | None = None) -> dict[str, Topic]:
+        return {each.name: each for each in self._listed if names is None or each.name in names}
+
+
+def test_a_pattern_leaves_out_what_nobody_means() -> None:
+    names = {"orders": False, "__consumer_offsets": True, "__penstock_decisions": False, "__ours": False}
+    cluster = ListedTopics(*(Topic(name, b"", internal, {0: 1}) for name, internal in names.items()))
+    where = {"kafka.bootstrap.servers": "a:1"}
+    every = read_options({**where, "subscribePattern": ".*"}, streaming=True)
+    assert [each.topic for each in planning.partitions_of(cluster, every)] == ["orders", "__ours"]
+    named = read_options({**where, "subscribe": "__penstock_decisions"}, streaming=True)
+    assert [each.topic for each in planning.partitions_of(cluster, named)] == ["__penstock_decisions"]
+
+
+def test_times_before_1970_are_times_like_others() -> None:
+    bounds = Bounds()
+    bounds.take(GreaterThanOrEqual(("timestamp",), datetime(1969, 12, 31, tzinfo=UTC)))
+    assert bounds.first_ms == -86_400_000
+    bounds.take(GreaterThan(("timestamp",), datetime(1969, 12, 30, tzinfo=UTC)))
+    assert bounds.first_ms == -86_400_000
+    # As times that are asked for, -1 and -2 would be the ends of the log: nobody asks.
+    wanted = [OffsetRange(PLACES[0], 0, 10)]
+    assert planning.within(ListedTopics(), wanted, bounds) == wanted
+
+
 def test_times_are_rounded_to_where_nothing_is_lost() -> None:
     bounds = Bounds()
     bounds.take(GreaterThan(("timestamp",), datetime(1970, 1, 1, 0, 0, 1, 500, tzinfo=UTC)))
@@ -138,6 +178,8 @@ def test_options_mean_what_those_of_the_connector_mean() -> None:
         ({"kafka.bootstrap.servers": "a:b"}, "has no port"),
         ({"assign": "[1]", "subscribe": ""}, "one of the options"),
         ({"startingOffsets": "{"}, "it must be like"),
+        ({"startingOffsets": '{"t": {"0": 1e999}}'}, "it must be like"),
+        ({"maxTriggerDelay": "1 day"}, "'maxTriggerDelay' is '1 day'"),
     ],
 )
 def test_an_option_of_a_stream_that_makes_no_sense_is_named(more: dict[str, str], problem: str) -> None:

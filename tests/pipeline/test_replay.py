@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,15 @@ from penstock.pipeline.brokers import Brokers
 from penstock.pipeline.history import History
 from penstock.pipeline.history_source import HistoryStreamReader, _Limits
 from penstock.pipeline.problem import PipelineError
-from penstock.pipeline.replaying import PLAN, ReplayPlan, ensure_target, read_plan, write_plan
+from penstock.pipeline.replaying import (
+    PLAN,
+    ReplayPlan,
+    ensure_target,
+    expect_same_topics,
+    read_plan,
+    topic_ids,
+    write_plan,
+)
 from penstock.pipeline.source import from_json
 from tests.brokers import BrokerProcess
 from tests.pipeline.conftest import create_topic
@@ -131,6 +140,32 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / PLAN).write_text('{"topic": 1}')
     with pytest.raises(PipelineError, match="not the plan"):
         read_plan(tmp_path)
+
+
+def test_a_plan_is_of_its_topics_and_its_archive_alone(
+    broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other topics of these names may be on other brokers, or were made since."""
+    topic, into = new_topic(), new_topic()
+    with Brokers(settings_of(broker.bootstrap)) as brokers:
+        topic_id, into_id = topic_ids(brokers, topic, into)
+        asked = (topic, into, "", "")
+        plan = ReplayPlan(topic, into, None, None, asked, "/archive", {0: 0}, {0: 9}, True, topic_id=topic_id)
+        expect_same_topics(brokers, replace(plan, into_id=into_id))
+        expect_same_topics(brokers, replace(plan, topic_id=None))
+        for other, name in (
+            (replace(plan, into_id=topic_id), into),
+            (replace(plan, topic_id=into_id), topic),
+            (replace(plan, into="no-such-topic", into_id=into_id), "no-such-topic"),
+        ):
+            with pytest.raises(PipelineError, match=f"topic '{name}' is not the one that this replay was begun with"):
+                expect_same_topics(brokers, other)
+    write_plan(tmp_path, replace(plan, into_id=topic_id))
+    line = ["replay", "--topic", topic, "--into", into, "--checkpoint", str(tmp_path), "--bootstrap", broker.bootstrap]
+    assert main([*line, "--archive", "/elsewhere"]) == 2
+    assert "another replay was begun there: --archive /archive." in capsys.readouterr().err
+    assert main([*line, "--archive", "/archive"]) == 1
+    assert "is not the one that this replay was begun with" in capsys.readouterr().err
 
 
 def test_a_new_target_keeps_what_it_gets_and_one_that_is_there_stays_as_it_is(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline import tables
+from penstock.pipeline.archive import compaction
 from penstock.pipeline.brokers import Brokers, TopicPartition
 from penstock.pipeline.group_offsets import commit
 from penstock.pipeline.problem import DataLost, OptionError
 from penstock.spark import table
 from tests.brokers import BrokerProcess
+from tests.pipeline.conftest import create_topic
 from tests.pipeline.histories import DAY_MS, NOON_MS, TopicHistory, make, of_rows, settings_of
 
 pytestmark = pytest.mark.timeout(600)
@@ -106,6 +109,44 @@ def test_filters_leave_files_and_ranges_unread(spark: SparkSession, orders: Topi
     expected = [each for each in everything if (each[2] - 20_002 * DAY_MS) // DAY_MS == 0]
     assert of_rows(some.collect()) == expected
     assert scanned(some)["files"] == 2, "only the folder of that day, with a file for each partition"
+
+
+def test_a_table_outlives_a_compaction_and_the_clearing_an_hour_later(
+    spark: SparkSession, orders: TopicHistory, tmp_path: Path
+) -> None:
+    everything = orders.records(PARTITIONS)
+    for start in range(0, 180, 20):
+        orders.archive_range(start, start + 20, 0)
+    orders.archive_range(0, EACH, 1)
+    orders.delete_before(180, 0)
+
+    def planned() -> DataFrame:
+        return table(spark, orders.topic, bootstrap=orders.bootstrap, archive=orders.archive.location.given)
+
+    before = planned()
+    for merge in compaction.plan(orders.topic, orders.archive.pieces(orders.topic)):
+        compaction.execute(orders.archive, merge, "zstd")
+    assert of_rows(before.collect()) == everything
+    meanwhile = planned()
+    assert meanwhile.where("day = date'2024-10-06' and partition = 0").count() == 16
+    for each in tmp_path.rglob("*"):
+        os.utime(each, (0, 0))  # an hour later
+    assert compaction.clear(orders.archive, orders.topic) > 0
+    for each in (meanwhile, planned()):
+        assert of_rows(each.collect()) == everything
+
+
+def test_a_topic_whose_files_spark_would_pass_over_is_read_by_us(
+    spark: SparkSession, broker: BrokerProcess, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    name = unique("_hidden")
+    create_topic(broker.bootstrap, name, retention_ms=-1)
+    hidden = make(broker.bootstrap, name, tmp_path)
+    hidden.produce(50)
+    everything = hidden.records()
+    hidden.archive_range(0, 40)
+    rows = table(spark, name, bootstrap=broker.bootstrap, archive=hidden.archive.location.given)
+    assert of_rows(rows.collect()) == everything
 
 
 def test_an_archive_that_spark_has_no_jar_for_is_read_by_us(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.cli.connection import Connection
+    from penstock.pipeline.brokers import Brokers
     from penstock.pipeline.replaying import ReplayPlan
 
 EXAMPLES = f"""\
@@ -105,12 +106,14 @@ def _asked(args: argparse.Namespace) -> tuple[str, ...]:
 def _planned(args: argparse.Namespace, folder: Path, connection: Connection) -> ReplayPlan:
     """The plan that is there already, or a new one."""
     from penstock.pipeline.problem import PipelineError
-    from penstock.pipeline.replaying import read_plan, write_plan
+    from penstock.pipeline.replaying import expect_same_topics, read_plan, write_plan
 
     try:
         plan = read_plan(folder)
         if plan is not None:
             _check_same(plan, args, folder)
+            with _brokers(connection) as brokers:
+                expect_same_topics(brokers, plan)
             return plan
         plan = _new_plan(args, connection)
         write_plan(folder, plan)
@@ -120,38 +123,55 @@ def _planned(args: argparse.Namespace, folder: Path, connection: Connection) -> 
 
 
 def _check_same(plan: ReplayPlan, args: argparse.Namespace, folder: Path) -> None:
+    from penstock.pipeline.archive.layout import Archive
+
     if plan.asked != _asked(args):
         topic, into, first, stop = plan.asked
         times = f"{f' --from {first}' if first else ''}{f' --to {stop}' if stop else ''}"
-        hint = f"Choose another folder with --checkpoint, or delete it to forget that replay: {folder}"
-        raise usage(f"another replay was begun there: --topic {topic} --into {into}{times}.", hint)
+        raise _another(f"--topic {topic} --into {into}{times}", folder)
+    if args.archive and plan.archive != Archive(args.archive).location.name:
+        raise _another(f"--archive {plan.archive}" if plan.archive else "without an archive", folder)
+
+
+def _another(replay: str, folder: Path) -> Problem:
+    hint = f"Choose another folder with --checkpoint, or delete it to forget that replay: {folder}"
+    return usage(f"another replay was begun there: {replay}.", hint)
 
 
 def _new_plan(args: argparse.Namespace, connection: Connection) -> ReplayPlan:
     from penstock.pipeline.archive.layout import Archive
     from penstock.pipeline.archived_rows import Window
-    from penstock.pipeline.brokers import Brokers
-    from penstock.pipeline.options import OF_CLIENTS, Options
-    from penstock.pipeline.replaying import ReplayPlan, ensure_target, plan_replay
+    from penstock.pipeline.replaying import ReplayPlan, ensure_target, plan_replay, topic_ids
     from penstock.pipeline.survey import find_archive
 
     first = args.first.timestamp_ms if args.first else None
     stop = args.stop.timestamp_ms if args.stop else None
-    servers = {"kafka.bootstrap.servers": connection.bootstrap.addresses}
-    with Brokers(Options(servers, OF_CLIENTS, "replay").client()) as brokers:
+    with _brokers(connection) as brokers:
         location = args.archive or find_archive(brokers, args.topic)
         archive = Archive(location) if location else None
         starting, ending, partitions = plan_replay(
             brokers, args.topic, archive, Window(first, stop), fail_on_data_loss=not args.allow_loss
         )
         count, made = ensure_target(brokers, args.into, max(partitions, 1))
+        topic_id, into_id = topic_ids(brokers, args.topic, args.into)
     if made:
         _tell(f"Created {args.into}, which keeps what it gets for good (retention.ms=-1).")
     kept = count >= partitions
     if not kept:
         _tell(f"{args.into} has fewer partitions than {args.topic}: keys choose, and order holds for each key alone.")
     strict, location = not args.allow_loss, archive.location.name if archive is not None else None
-    return ReplayPlan(args.topic, args.into, first, stop, _asked(args), location, starting, ending, kept, strict)
+    return ReplayPlan(
+        args.topic, args.into, first, stop, _asked(args), location, starting, ending, kept, strict,
+        topic_id=topic_id, into_id=into_id,
+    )  # fmt: skip
+
+
+def _brokers(connection: Connection) -> Brokers:
+    from penstock.pipeline.brokers import Brokers
+    from penstock.pipeline.options import OF_CLIENTS, Options
+
+    servers = {"kafka.bootstrap.servers": connection.bootstrap.addresses}
+    return Brokers(Options(servers, OF_CLIENTS, "replay").client())
 
 
 def _tell(text: str) -> None:

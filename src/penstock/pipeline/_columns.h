@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#define NO_TIMESTAMP (-1)          /* of a record, or a batch, that has none */
 #define MICROSECONDS 1000          /* of a millisecond */
 #define USUAL_BYTES_MAX (64 << 20) /* what a new block may take for the sake of what the last one grew to */
 

@@ -364,9 +364,6 @@ static const char *check_row(Rows *rows, Py_ssize_t row)
         return OUT_OF_BOUNDS;
     if ((wrong = choose(rows, row, &topic, key)) != NULL)
         return wrong;
-    if (rows->timestamp.present && is_valid(&rows->timestamp, row) &&
-        get64(rows->timestamp.data.buf, rows->timestamp.offset + row) < 0)
-        return "the timestamp is before 1970";
     int64_t size = part_size(key) + part_size(value);
     if ((wrong = measure_headers(rows, row, &size)) != NULL)
         return wrong;
@@ -391,6 +388,12 @@ static uint8_t *put_headers(uint8_t *at, const Rows *rows, Py_ssize_t row)
     return at;
 }
 
+/* The millisecond that a microsecond is in, also before 1970: -1 is the time of a record that has none. */
+static int64_t to_milliseconds(int64_t micros)
+{
+    return micros / MICROSECONDS - (micros % MICROSECONDS < 0);
+}
+
 /* False with an exception, such as that there is no memory. */
 static int encode_row(const Rows *rows, Py_ssize_t row)
 {
@@ -404,7 +407,7 @@ static int encode_row(const Rows *rows, Py_ssize_t row)
     Partition *partition = topic.partitions->partitions + rows->chosen[row];
     int64_t timestamp = rows->now_ms;
     if (rows->timestamp.present && is_valid(&rows->timestamp, row))
-        timestamp = get64(rows->timestamp.data.buf, rows->timestamp.offset + row) / MICROSECONDS;
+        timestamp = to_milliseconds(get64(rows->timestamp.data.buf, rows->timestamp.offset + row));
     int64_t delta = 0, body = 0, total = 0;
     for (;;) {
         delta = partition->count ? timestamp - partition->base_timestamp : 0;
@@ -417,8 +420,10 @@ static int encode_row(const Rows *rows, Py_ssize_t row)
     }
     if (!block_hold(&partition->open, partition->open.used + total))
         return 0;
-    if (partition->count == 0)
-        partition->base_timestamp = partition->max_timestamp = timestamp;
+    if (partition->count == 0) {
+        partition->base_timestamp = timestamp;
+        partition->max_timestamp = NO_TIMESTAMP; /* of a batch, none is earlier, also where all of its records are */
+    }
     if (timestamp > partition->max_timestamp)
         partition->max_timestamp = timestamp;
     uint8_t *at = (uint8_t *)partition->open.at + partition->open.used;

@@ -71,7 +71,10 @@ def _moment(timestamp_ms: int) -> pa.Scalar:
 
 
 def piece_rows(archive: Archive, piece: Piece, start: int, stop: int, window: Window = ALWAYS) -> Iterator[Any]:
-    """Rows from `start` up to `stop`, as RecordBatches. Raises FileNotFoundError before the first, or not at all."""
+    """Rows from `start` up to `stop`, as RecordBatches in the order of offsets.
+
+    A file may go at any time, which is an OSError at any time: FileNotFoundError, or what the store calls it.
+    """
     files: list[OrderedFile] = []
     try:
         wanted = (each for each in piece.files if not window.misses_day(each.day))
@@ -91,7 +94,11 @@ class OrderedFile:
     def __init__(self, archive: Archive, file: ArchivedFile, start: int, stop: int, window: Window) -> None:
         self._topic, self._start, self._stop, self._window = file.topic, start, stop, window
         self._input = archive.open(file)
-        self._parquet = pq.ParquetFile(self._input, buffer_size=BUFFER_BYTES)
+        try:
+            self._parquet = pq.ParquetFile(self._input, buffer_size=BUFFER_BYTES)
+        except BaseException:
+            self._input.close()
+            raise
 
     def close(self) -> None:
         self._input.close()

@@ -194,7 +194,7 @@ class Brokers:
                         ListOffsetsPartition(partition_index=each.partition, timestamp=wanted[each]) for each in each_of
                     ],
                 )
-                for name, each_of in _by_topic(places).items()
+                for name, each_of in by_topic(places).items()
             ]
             request = ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=topics)
             answer = connection.ask(request, connection.newest(ListOffsetsRequest, 7))
@@ -247,7 +247,8 @@ def _topic(topic: MetadataResponseTopic) -> Topic:
     return Topic(topic.name, topic.topic_id, topic.is_internal, leaders)
 
 
-def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """As requests list them."""
     found: dict[str, list[TopicPartition]] = {}
     for place in places:
         found.setdefault(place.topic, []).append(place)

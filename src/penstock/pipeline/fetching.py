@@ -111,8 +111,10 @@ class RangeFetcher:
         answer = self._asked.receive()
         if answer.error_code:
             return PartitionData(error_code=answer.error_code)
-        found: PartitionData = answer.responses[0].partitions[0]
-        return found
+        partitions: list[PartitionData] = [each for topic in answer.responses for each in topic.partitions]
+        if not partitions:
+            raise Unreachable(f"the leader of {self._place} answers with nothing")
+        return partitions[0]
 
     def _forget(self) -> None:
         self._brokers.forget()

@@ -68,7 +68,7 @@ class Bounds:
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         micros = round(aware.timestamp() * 1_000_000)
         if isinstance(given, GreaterThan | GreaterThanOrEqual | EqualTo):
-            self.first_ms = max(self.first_ms or 0, micros // 1000)
+            self.first_ms = micros // 1000 if self.first_ms is None else max(self.first_ms, micros // 1000)
         if isinstance(given, LessThan | LessThanOrEqual | EqualTo):
             self.stop_ms = min(EVER if self.stop_ms is None else self.stop_ms, micros // 1000 + 1)
 

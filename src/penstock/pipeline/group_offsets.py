@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from penstock.pipeline.brokers import GROUP, PASSING, Brokers, TopicPartition
+from penstock.pipeline.brokers import GROUP, PASSING, Brokers, TopicPartition, by_topic
 from penstock.pipeline.problem import PipelineError
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.offset_commit import (
@@ -42,7 +42,7 @@ def committed(brokers: Brokers, group: str, places: Collection[TopicPartition]) 
 def _ask(brokers: Brokers, group: str, places: list[TopicPartition]) -> dict[TopicPartition, Committed]:
     topics = [
         OffsetFetchRequestTopics(name=name, partition_indexes=[each.partition for each in each_of])
-        for name, each_of in _by_topic(places).items()
+        for name, each_of in by_topic(places).items()
     ]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True)
     connection = brokers.coordinator(GROUP, group)
@@ -77,7 +77,7 @@ def _commit_request(group: str, offsets: Mapping[TopicPartition, int], metadata:
                 for each in each_of
             ],
         )
-        for name, each_of in _by_topic(offsets).items()
+        for name, each_of in by_topic(offsets).items()
     ]
     return OffsetCommitRequest(group_id=group, member_id="", topics=topics)
 
@@ -98,13 +98,6 @@ def _raise(error_code: int, what: str) -> None:
         raise PipelineError(f"{what}: consumers are in the group; choose another name for the job's progress")
     if code is not ErrorCode.NONE:
         raise PipelineError(f"{what}: {code.name}")
-
-
-def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    found: dict[str, list[TopicPartition]] = {}
-    for place in places:
-        found.setdefault(place.topic, []).append(place)
-    return found
 
 
 def _portions(places: Iterable[TopicPartition]) -> Iterable[list[TopicPartition]]:

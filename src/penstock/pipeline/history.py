@@ -38,6 +38,7 @@ class History:
     archive: Archive | None
     fail_on_data_loss: bool = True
     window: Window = ALWAYS
+    topic_id: bytes | None = None  # of the topic that was planned for: the log must be of that one
 
 
 class RangeReader:
@@ -69,15 +70,20 @@ class RangeReader:
         assert history.archive is not None
         stop = min(piece.stop, self._stop)
         try:
-            yield from piece_rows(history.archive, piece, self._at, stop, history.window)
+            for rows in piece_rows(history.archive, piece, self._at, stop, history.window):
+                self._at = rows.column("offset")[-1].as_py() + 1  # what was handed out does not come again
+                yield rows
             self._at = stop
-        except FileNotFoundError as missing:
+        except OSError as missing:
+            if not any(map(history.archive.is_gone, piece.files)):
+                raise
             self._look_again()  # its files were merged into others
-            if piece in self._pieces:
+            if any(set(piece.files) <= set(each.files) for each in self._pieces):
                 raise DataLost(f"{self._place}: a file of the archive is gone: {missing}") from missing
 
     def _from_log(self, brokers: Brokers, stop: int) -> Iterator[pyarrow.RecordBatch]:
         history, start, stop = self._history, self._at, min(stop, self._stop)
+        self._expect_same_topic(brokers)
         decoder = RowDecoder(*self._place, headers=True)
         fetcher = RangeFetcher(brokers, OffsetRange(self._place, start, stop))
         lost: DataLost | None = None
@@ -95,6 +101,12 @@ class RangeReader:
         self._at = min(fetcher.position, stop)
         if lost is not None:
             self._after_loss(brokers, lost)
+
+    def _expect_same_topic(self, brokers: Brokers) -> None:
+        """A topic that was made anew has the same offsets again, of other records."""
+        known = brokers.topics([self._place.topic]).get(self._place.topic)
+        if known is not None and self._history.topic_id not in (None, known.topic_id):
+            raise DataLost(f"topic {self._place.topic!r} was deleted and made anew after this was planned")
 
     def _taken(self, decoder: RowDecoder) -> Iterator[pyarrow.RecordBatch]:
         rows = self._history.window.of(decoder.take(ROWS_PER_BATCH))

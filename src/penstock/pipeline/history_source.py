@@ -30,6 +30,7 @@ from penstock.pipeline.problem import OptionError
 from penstock.pipeline.seams import Span
 from penstock.pipeline.source import OffsetsJson, from_json, row_schema, to_json
 from penstock.pipeline.survey import late_enough
+from penstock.protocol.record_batch import INT64_MIN
 
 if TYPE_CHECKING:
     import pyarrow
@@ -38,6 +39,7 @@ FORMAT = "penstock_history"
 OF_HISTORY = frozenset(
     {
         "topic",
+        "topicid",
         "archive",
         "ranges",
         "startingoffsets",
@@ -96,8 +98,18 @@ def _history(options: Options) -> History:
         topic=options.required("topic"),
         archive=Archive(archive) if archive else None,
         fail_on_data_loss=options.flag("failOnDataLoss", True),
-        window=Window(options.number("startingTimestamp"), options.number("endingTimestamp")),
+        window=Window(*(options.number(f"{side}Timestamp", INT64_MIN) for side in ("starting", "ending"))),
+        topic_id=_topic_id(options),
     )
+
+
+def _topic_id(options: Options) -> bytes | None:
+    """In hexadecimal."""
+    given = options.text("topicId")
+    try:
+        return None if given is None else bytes.fromhex(given)
+    except ValueError:
+        raise OptionError(f"option 'topicId' is {given!r}, which is no id of a topic") from None
 
 
 def _ranges(options: Options) -> list[OffsetRange]:
@@ -110,7 +122,7 @@ def _ranges(options: Options) -> list[OffsetRange]:
             for partition, spans in given.items()
             for start, stop in spans
         ]
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, OverflowError, AttributeError, TypeError):
         raise OptionError("option 'ranges' must be like {\"0\": [[23, 42]]}") from None
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from penstock.pipeline.brokers import TopicPartition
 from penstock.pipeline.connection import Address, ClientSettings, Security
+from penstock.pipeline.durations import seconds
 from penstock.pipeline.problem import OptionError
 from penstock.protocol.compression import Compression
 
@@ -130,7 +131,7 @@ class Options:
                 for topic, partitions in found.items()
                 for partition, number in partitions.items()
             }
-        except (ValueError, AttributeError, TypeError):
+        except (ValueError, OverflowError, AttributeError, TypeError):
             raise OptionError(
                 f'option {name!r} is {value!r}; it must be like {{"topic": {{"0": 23, "1": -2}}}}'
             ) from None
@@ -219,7 +220,6 @@ class ReadOptions:
     committed: bool
     group: str | None  # for whoever reports progress
     fetch_bytes: int | None
-    asked: dict[str, str] = field(default_factory=dict)
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -279,7 +279,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     try:
         found = json.loads(text)
         return tuple(TopicPartition(topic, int(each)) for topic, partitions in found.items() for each in partitions)
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, OverflowError, AttributeError, TypeError):
         raise OptionError(f"option 'assign' is {text!r}; it must be like {{\"topic\": [0, 1]}}") from None
 
 
@@ -299,17 +299,14 @@ def _refuse_edge(position: Position, number: int, name: str, word: str) -> None:
         raise OptionError(f"option {name!r} can't be {word} for a batch: it would read nothing")
 
 
-UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-
 def _duration_s(options: Options, name: str, default: float) -> float:
     text = options.text(name)
     if text is None:
         return default
-    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*", text)
-    if match is None:
+    found = seconds(f"{text.strip()}ms" if text.strip().isdecimal() else text)
+    if found is None:
         raise OptionError(f"option {name!r} is {text!r}; it must be like 90s, 15m or 1h")
-    return int(match[1]) * UNITS_S[match[2] or "ms"]
+    return found
 
 
 # ---- what a writer is told

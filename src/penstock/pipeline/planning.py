@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from penstock.pipeline.brokers import EARLIEST, LATEST, Brokers, TopicPartition
+from penstock.pipeline.brokers import EARLIEST, LATEST, Brokers, Topic, TopicPartition
 from penstock.pipeline.fetching import OffsetRange
 from penstock.pipeline.filters import Bounds
 from penstock.pipeline.options import Edge, Position, ReadOptions
 from penstock.pipeline.problem import DataLost, OptionError
 
 Offsets = dict[TopicPartition, int]
+OURS = "__penstock_"  # topics of the pipeline itself begin so
 
 
 def partitions_of(brokers: Brokers, options: ReadOptions) -> list[TopicPartition]:
@@ -20,8 +21,8 @@ def partitions_of(brokers: Brokers, options: ReadOptions) -> list[TopicPartition
     wanted = options.subscription
     if wanted.pattern is not None:
         pattern = re.compile(wanted.pattern)
-        topics = brokers.topics().values()
-        return [each for topic in topics if pattern.fullmatch(topic.name) for each in topic.partitions]
+        topics = [each for each in brokers.topics().values() if pattern.fullmatch(each.name)]
+        return [each for topic in topics if not _is_internal(topic) for each in topic.partitions]
     if wanted.partitions is not None:
         known = brokers.topics({place.topic for place in wanted.partitions})
         for place in wanted.partitions:
@@ -31,6 +32,11 @@ def partitions_of(brokers: Brokers, options: ReadOptions) -> list[TopicPartition
     assert wanted.topics is not None
     found = brokers.topics(wanted.topics)
     return [each for name in wanted.topics if name in found for each in found[name].partitions]
+
+
+def _is_internal(topic: Topic) -> bool:
+    """No pattern means these: whoever wants one names it."""
+    return topic.internal or topic.name.startswith(OURS)
 
 
 def expect_topics(brokers: Brokers, options: ReadOptions) -> None:
@@ -133,7 +139,10 @@ def split(ranges: list[OffsetRange], partitions_min: int | None, records_max: in
 
 
 def limited(start: Offsets, end: Offsets, offsets_max: int) -> Offsets:
-    """Each partition gets its share of what may be read in one batch, in proportion to what it has."""
+    """Each partition gets its share of what may be read in one batch, in proportion to what it has.
+
+    One that ends before it starts has become shorter, which is for whoever looks for losses to see.
+    """
     sizes = {place: max(0, end[place] - start.get(place, 0)) for place in end}
     total = sum(sizes.values())
     if total <= offsets_max:
@@ -141,7 +150,7 @@ def limited(start: Offsets, end: Offsets, offsets_max: int) -> Offsets:
     found = {}
     for place, size in sizes.items():
         share = size * offsets_max / total
-        begin = start.get(place, 0)
+        begin = min(start.get(place, 0), end[place])
         # At least one record where there is one: else a small partition beside a large one would never move.
         found[place] = begin + min(size, int(share) if share >= 1 else (1 if size else 0))
     return found
@@ -159,7 +168,7 @@ def expect_no_loss(begun: Offsets, ended: Offsets, options: ReadOptions) -> None
 def within(brokers: Brokers, ranges: list[OffsetRange], bounds: Bounds) -> list[OffsetRange]:
     """Only what may hold rows that somebody wants."""
     found = [each for wanted in ranges if (each := bounds.narrowed(wanted)) is not None]
-    if bounds.first_ms is not None and found:
+    if bounds.first_ms is not None and bounds.first_ms >= 0 and found:  # -1 and -2 mean the ends of the log
         # The first record that is late enough: none before it is, whatever the order of times.
         first = brokers.offsets({each.place: bounds.first_ms for each in found}, committed=False)
         starts = {place: offset for place, offset in first.items() if offset >= 0}

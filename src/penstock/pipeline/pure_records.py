@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock.protocol.compression import Buffer
+from penstock.protocol.record_batch import NO_TIMESTAMP
 from penstock.protocol.wire import uvarint
 
 RECORD_BYTES_MAX = 1 << 30
@@ -43,7 +44,8 @@ class Partition:
             self.closed.append(self.take_open())
             record = self._encoded(timestamp, parts)
         if self.count == 0:
-            self.base_timestamp = self.max_timestamp = timestamp
+            self.base_timestamp = timestamp
+            self.max_timestamp = NO_TIMESTAMP  # of a batch, none is earlier, also where all of its records are
         self.max_timestamp = max(self.max_timestamp, timestamp)
         self.open += record
         self.count += 1
@@ -226,11 +228,8 @@ def _partition_of(array: Array, row: int, topic: Topic, key: bytes | None) -> in
 
 def _timestamp_of(array: Array, row: int, now_ms: int) -> int:
     timestamp = array.number(row)
-    if timestamp is None:
-        return now_ms
-    if timestamp < 0:
-        raise Refused("the timestamp is before 1970")
-    return timestamp // MICROSECONDS
+    # The millisecond that it is in, also before 1970: -1 is the time of a record that has none.
+    return now_ms if timestamp is None else timestamp // MICROSECONDS
 
 
 def murmur2(key: bytes) -> int:

@@ -17,14 +17,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.pipeline import topics
 from penstock.pipeline.archived_rows import Window
 from penstock.pipeline.brokers import Brokers
 from penstock.pipeline.history_source import FORMAT, register
 from penstock.pipeline.problem import OptionError, PipelineError
 from penstock.pipeline.seams import Span
 from penstock.pipeline.survey import Survey, late_enough, survey
-from penstock.protocol.errors import ApiError, ErrorCode
-from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from penstock.protocol.errors import ApiError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +49,8 @@ class ReplayPlan:
     keep_partitions: bool  # else the keys choose
     fail_on_data_loss: bool = True
     finished: bool = False
+    topic_id: str | None = None  # in hexadecimal; names come again, on other clusters too
+    into_id: str | None = None
 
     @property
     def offsets(self) -> int:
@@ -139,21 +141,32 @@ def ensure_target(brokers: Brokers, name: str, partitions: int) -> tuple[int, bo
     known = brokers.topics([name]).get(name)
     if known is not None:
         return len(known.leaders), False
-
-    def attempt() -> None:
-        connection = brokers.any()
-        configs = [CreatableTopicConfig(name="retention.ms", value="-1")]
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=configs)
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-        answer = connection.ask(request, connection.newest(CreateTopicsRequest, 7)).topics[0]
-        if answer.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise ApiError(ErrorCode(answer.error_code), answer.error_message or "")
-
     try:
-        brokers.until_answered(attempt, f"topic {name}")
+        topics.create(brokers, name, partitions, {"retention.ms": "-1"})
     except ApiError as error:
         raise OptionError(f"topic {name!r} can't be created: {error.code.name} {error}") from error
     return partitions, True
+
+
+def topic_ids(brokers: Brokers, *names: str) -> list[str | None]:
+    """Of topics as they are now; None for one that is not there."""
+    known = brokers.topics(names)
+    return [known[name].topic_id.hex() if name in known else None for name in names]
+
+
+def expect_same_topics(brokers: Brokers, plan: ReplayPlan) -> None:
+    """What was planned, and what was written already, is of these topics and of no others of their names."""
+    topic, into = topic_ids(brokers, plan.topic, plan.into)
+    changed = []
+    if plan.topic_id is not None and topic not in (None, plan.topic_id):  # the archive may do without the topic
+        changed.append(plan.topic)
+    if plan.into_id is not None and into != plan.into_id:
+        changed.append(plan.into)
+    if changed:
+        raise PipelineError(
+            f"topic {changed[0]!r} is not the one that this replay was begun with: it was deleted or made anew, or "
+            "these are other brokers"
+        )
 
 
 # ---- the query
@@ -167,6 +180,7 @@ def start_replay(
     options = {
         "kafka.bootstrap.servers": bootstrap,
         "topic": plan.topic,
+        "topicId": plan.topic_id,
         "startingOffsets": json.dumps({plan.topic: plan.starting}),
         "endingOffsets": json.dumps({plan.topic: plan.ending}),
         "archive": plan.archive,

@@ -11,6 +11,7 @@ from collections import deque
 import pyarrow as pa
 
 from penstock.pipeline import twins
+from penstock.pipeline.connection import ANSWER_MAX_BYTES
 from penstock.pipeline.pure_columns import Binary, Headers
 from penstock.protocol.compression import Buffer, decompress
 from penstock.protocol.errors import CorruptBatch, ErrorCode
@@ -39,7 +40,7 @@ HEADERS_FIELD = pa.field("headers", pa.list_(pa.field("element", HEADER_TYPE)))
 EPOCH_FIELD = pa.field("leaderEpoch", pa.int32())
 
 ROWS_MAX = 10_000  # Spark does best with about so many rows to a RecordBatch
-DECOMPRESSED_MAX = 1 << 30
+DECOMPRESSED_MAX = ANSWER_MAX_BYTES  # a batch that is not compressed can be no larger either
 DATA_MAX = (1 << 31) - 1  # what the offsets of a column can count
 ROW_BYTES = 40  # of a row's offsets and numbers
 assert DECOMPRESSED_MAX <= DATA_MAX

@@ -9,25 +9,25 @@ does not show; who reads it finds out, and looks again (history.py).
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
-from penstock.pipeline.archive.layout import Archive, Piece, coverage_of
+from penstock.pipeline import topics
+from penstock.pipeline.archive.group import location_in
+from penstock.pipeline.archive.layout import Archive, Piece, another_topic, coverage_of
 from penstock.pipeline.archive.settings import default_group
 from penstock.pipeline.brokers import EARLIEST, LATEST, Brokers, TopicPartition
 from penstock.pipeline.group_offsets import committed
 from penstock.pipeline.problem import DataLost, OptionError, PipelineError
 from penstock.pipeline.seams import Pieces, Span, divide
-from penstock.protocol.errors import ApiError, ErrorCode
-from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from penstock.protocol.errors import ApiError
 
-TOPIC_RESOURCE = 2
 HOLD_SETTING = "retention.hold.group"
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
     topic: str
+    topic_id: bytes | None  # of the log, where there is one
     archive: Archive | None
     archived: dict[int, list[Piece]]  # by partition
     division: dict[int, Pieces]  # by partition: who has which offsets
@@ -49,6 +49,8 @@ class Survey:
 def survey(brokers: Brokers, topic: str, archive: Archive | None, *, fail_on_data_loss: bool = True) -> Survey:
     known = brokers.topics([topic]).get(topic)
     places = [] if known is None else known.partitions
+    if known is not None and archive is not None and archive.topic_id(topic) not in (b"", known.topic_id):
+        raise another_topic(archive, topic)
     starts = brokers.offsets(dict.fromkeys(places, EARLIEST))
     archived: dict[int, list[Piece]] = {}
     for piece in archive.pieces(topic) if archive is not None else ():
@@ -66,7 +68,7 @@ def survey(brokers: Brokers, topic: str, archive: Archive | None, *, fail_on_dat
                 raise DataLost(_shorter(place, spans[-1], log))
             log = None
         division[partition] = divide(spans, log)
-    found = Survey(topic, archive, archived, division)
+    found = Survey(topic, None if known is None else known.topic_id, archive, archived, division)
     if fail_on_data_loss and (lost := found.lost()) is not None:
         raise DataLost(f"{lost}. Retention may have deleted them before they were archived.")
     return found
@@ -82,6 +84,8 @@ def _shorter(place: TopicPartition, last: Span, log: Span) -> str:
 def late_enough(brokers: Brokers, topic: str, wanted: dict[int, Span], first_ms: int) -> dict[int, int]:
     """The first offset in each span of a log that may be as late as this. Partitions without any are left out."""
     places = {TopicPartition(topic, partition): span for partition, span in wanted.items()}
+    if first_ms < 0:  # which means an end of the log, where offsets are asked for
+        return {partition: span.start for partition, span in wanted.items()}
     late = brokers.offsets(dict.fromkeys(places, first_ms), committed=False)
     begins = brokers.offsets(dict.fromkeys(places, EARLIEST))
     found = {}
@@ -106,40 +110,16 @@ def find_archive(brokers: Brokers, topic: str, group: str | None = None) -> str 
     groups = [group] if group is not None else [hold, default_group(topic)]
     for name in dict.fromkeys(each for each in groups if each):
         for each in committed(brokers, name, known.partitions).values():
-            if (location := _location(each.metadata)) is not None:
+            if (location := location_in(each.metadata)) is not None:
                 return location
     if group is not None:
         raise OptionError(f"group {group!r} has not committed anything of {topic!r} that names an archive")
     return None
 
 
-def _location(metadata: str | None) -> str | None:
-    try:
-        found = json.loads(metadata or "").get("archive")
-    except (ValueError, AttributeError):
-        return None
-    return found if isinstance(found, str) and found else None
-
-
 def hold_group(brokers: Brokers, topic: str) -> str | None:
     """The group that retention waits for. None too where the broker knows no such setting."""
-
-    def attempt() -> str | None:
-        connection = brokers.any()
-        resource = DescribeConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[HOLD_SETTING]
-        )
-        request = DescribeConfigsRequest(resources=[resource])
-        result = connection.ask(request, connection.newest(DescribeConfigsRequest, 4)).results[0]
-        code = ErrorCode(result.error_code)
-        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return None
-        if code is not ErrorCode.NONE:
-            raise ApiError(code, f"settings of {topic!r}")
-        values = {each.name: each.value for each in result.configs}
-        return values.get(HOLD_SETTING) or None
-
     try:
-        return brokers.until_answered(attempt, f"settings of {topic!r}")
+        return topics.setting(brokers, topic, HOLD_SETTING)
     except ApiError as error:
         raise PipelineError(f"settings of {topic!r}: {error.code.name}") from error

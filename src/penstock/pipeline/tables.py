@@ -56,20 +56,25 @@ def table(spark: SparkSession, options: TableOptions) -> DataFrame:
         found = survey(brokers, options.topic, archive, fail_on_data_loss=options.fail_on_data_loss)
     live = {partition: list(pieces.live) for partition, pieces in found.division.items() if pieces.live}
     parts: list[DataFrame] = []
-    if archive is not None and not reads_natively(spark, archive):
+    if archive is not None and not (is_seen(options.topic) and reads_natively(spark, archive)):
         for partition, pieces in found.division.items():
             if pieces.archived:
                 live[partition] = sorted([*pieces.archived, *live.get(partition, [])])
-        parts += [_history(spark, options, archive, live, from_archive=True)] if live else []
+        parts += [_history(spark, options, found, live, from_archive=True)] if live else []
     else:
         parts += _archived(spark, found)
-        parts += [_history(spark, options, archive, live, from_archive=False)] if live else []
+        parts += [_history(spark, options, found, live, from_archive=False)] if live else []
     if not parts:
         return spark.createDataFrame([], SCHEMA)
     return reduce(lambda one, other: one.unionByName(other), parts)
 
 
 # ---- the archive
+
+
+def is_seen(topic: str) -> bool:
+    """Whether Spark reads its files: it passes over names that begin like those of hidden files, without a word."""
+    return topic[0] not in "._"
 
 
 def reads_natively(spark: SparkSession, archive: Archive) -> bool:
@@ -114,9 +119,14 @@ def _files(spark: SparkSession, found: Survey, files: list[ArchivedFile]) -> Dat
     """The folders tell topic and day, so that a filter on the day does not even open a file."""
     archive = found.archive
     assert archive is not None
-    root = archive.location.spark_path(archive.location.root)
-    reader = spark.read.schema(FILE_SCHEMA).option("basePath", root)
-    return reader.parquet(*(archive.spark_path(each) for each in files)).select(*SCHEMA.names)
+    parts = []
+    for is_ours in (False, True):
+        paths = [archive.spark_path(each) for each in files if each.is_ours is is_ours]
+        if paths:
+            reader = spark.read.schema(FILE_SCHEMA)
+            reader = reader.option("basePath", archive.location.spark_path(archive.base(is_ours=is_ours)))
+            parts.append(reader.parquet(*paths).select(*SCHEMA.names))
+    return reduce(lambda one, other: one.unionByName(other), parts)
 
 
 # ---- the log
@@ -125,7 +135,7 @@ def _files(spark: SparkSession, found: Survey, files: list[ArchivedFile]) -> Dat
 def _history(
     spark: SparkSession,
     options: TableOptions,
-    archive: Archive | None,
+    found: Survey,
     ranges: dict[int, list[Span]],
     *,
     from_archive: bool,
@@ -136,8 +146,10 @@ def _history(
     reader = reader.option("failOnDataLoss", str(options.fail_on_data_loss).lower())
     reader = reader.option("fromArchive", str(from_archive).lower())
     reader = reader.option("filterPushdown", str(options.filter_pushdown).lower())
-    if archive is not None:
-        reader = reader.option("archive", archive.location.name)
+    if found.archive is not None:
+        reader = reader.option("archive", found.archive.location.name)
+    if found.topic_id is not None:
+        reader = reader.option("topicId", found.topic_id.hex())
     return reader.load().withColumn("day", _day(sf.col("timestamp")))
 
 

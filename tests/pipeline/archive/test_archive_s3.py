@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -12,16 +13,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import S3FileSystem
 
 from penstock.cli import main
-from penstock.pipeline.archive import compaction
+from penstock.pipeline import archived_rows
+from penstock.pipeline.archive import compaction, parquet
 from penstock.pipeline.archive.layout import Archive
+from penstock.pipeline.brokers import TopicPartition
+from penstock.pipeline.fetching import OffsetRange
+from penstock.pipeline.history import History, RangeReader
 from tests.brokers import BrokerProcess, free_port
 from tests.pipeline.archive.producing import as_consumed, consume_committed, produce_everything, produce_plain
 from tests.pipeline.archive.rows import archive_range, read_all
+from tests.pipeline.archive.rows import rows as archived
 from tests.pipeline.conftest import S3_KEYS
+from tests.pipeline.histories import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,9 +86,37 @@ def test_ranges_are_written_merged_and_read_in_a_bucket(bucket: str) -> None:
     (merge,) = compaction.plan("orders", archive.pieces("orders"))
     with compaction.alone(archive):
         compaction.execute(archive, merge, "zstd")
-    assert [(each.start, each.stop) for each in archive.files("orders")] == [(0, 60)]
-    assert read_all(archive, "orders") == before
-    assert archive.spark_path(archive.files("orders")[0]).startswith(f"{bucket}/topic=orders/day=2024-10-04/orders-")
+    for folder in ("_penstock/merged/topic=orders", "topic=orders", "topic=orders"):
+        assert [(each.start, each.stop) for each in archive.files("orders")] == [(0, 60)]
+        assert read_all(archive, "orders") == before
+        path = archive.spark_path(archive.files("orders")[0])
+        assert path.startswith(f"{bucket}/{folder}/day=2024-10-04/orders-")
+        compaction.clear(archive, "orders", grace_s=0)
+    assert len(archive._list(archive.location.root)) == 2, "the merged file, and the note of the generation"
+
+
+def test_an_object_that_goes_while_it_is_read_is_looked_for_again(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which S3 tells in words of its own, at the next row group."""
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 10_000)
+    monkeypatch.setattr(archived_rows, "ROWS_PER_BATCH", 500)
+    # Arrow would read 32 MB ahead, and the file is smaller.
+    monkeypatch.setattr(archived_rows.pq, "ParquetFile", functools.partial(pq.ParquetFile, pre_buffer=False))
+    archive = Archive(bucket)
+    for start in (0, 20_000):
+        files = parquet.RangeFiles(archive, "orders", 0)
+        for at in range(start, start + 20_000, 500):
+            files.add(archived(range(at, at + 500)))
+        files.publish(start, start + 20_000)
+    wanted = OffsetRange(TopicPartition("orders", 0), 0, 40_000)
+    rows = RangeReader(History(settings_of("127.0.0.1:1"), "orders", archive), wanted, archive.pieces("orders")).rows()
+    offsets = next(rows).column("offset").to_pylist()
+    for merge in compaction.plan("orders", archive.pieces("orders")):
+        compaction.execute(archive, merge, "zstd")
+    for _ in range(2):
+        compaction.clear(archive, "orders", grace_s=0)
+    for each in rows:
+        offsets += each.column("offset").to_pylist()
+    assert offsets == list(range(40_000))
 
 
 def test_what_fails_half_way_is_not_seen(bucket: str, endpoint: str) -> None:

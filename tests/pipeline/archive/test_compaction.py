@@ -7,11 +7,13 @@ import random
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.pipeline.archive import compaction, publishing
+from penstock.pipeline.archive.job import tidy
 from penstock.pipeline.archive.layout import Archive, ArchivedFile, Piece, coverage_of, resolve
 from penstock.pipeline.problem import PipelineError
 from tests.pipeline.archive.rows import DAY_MS, NOON_MS, archive_range, read_all
@@ -91,26 +93,67 @@ def merge_all(archive: Archive) -> None:
         compaction.execute(archive, each, "zstd")
 
 
-def test_merged_files_have_the_same_records(tmp_path: Path) -> None:
+def seen_by_others(folder: Path) -> list[dict[str, object]]:
+    """As DuckDB reads it, which looks everywhere."""
+    rows = [row for each in folder.rglob("*.parquet") for row in pq.ParquetFile(each).read().to_pylist()]
+    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Also those that only we see."""
+    return sorted(each for each in folder.rglob("*") if each.suffix in (".parquet", ".merged"))
+
+
+def age(folder: Path) -> None:
+    for each in folder.rglob("*"):
+        os.utime(each, (0, 0))  # an hour later
+
+
+def test_merged_files_have_the_same_records_and_others_see_each_once_all_the_time(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path))
     before = fill(archive)
     covered = archive.coverage(TOPIC)
     merge_all(archive)
-    assert read_all(archive, TOPIC) == before
-    assert archive.coverage(TOPIC) == covered == {0: [(0, 90), (100, 120)], 1: [(0, 10)]}
-    assert len(archive.files(TOPIC)) == 4
-    assert len(list(tmp_path.rglob("*.parquet"))) == 4
+    for step in range(4):
+        assert read_all(archive, TOPIC) == seen_by_others(tmp_path) == before, step
+        assert archive.coverage(TOPIC) == covered == {0: [(0, 90), (100, 120)], 1: [(0, 10)]}
+        assert len(archive.files(TOPIC)) == 4
+        assert compaction.plan(TOPIC, archive.pieces(TOPIC)) == []
+        age(tmp_path)
+        compaction.clear(archive, TOPIC)
+    assert len(files_in(tmp_path)) == 4
     assert not [each for each in (tmp_path / "_penstock" / "empty").rglob("*") if each.is_file()]
-    assert compaction.plan(TOPIC, archive.pieces(TOPIC)) == []
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_merge_that_is_killed_anywhere_leaves_every_record_once(
+def test_what_somebody_may_read_stays_for_an_hour(tmp_path: Path) -> None:
+    archive = Archive(str(tmp_path))
+    fill(archive)
+    small = archive.files(TOPIC)
+    merge_all(archive)
+    assert compaction.clear(archive, TOPIC) == 0
+    assert all(Path(each.path).exists() for each in small)
+
+    age(tmp_path)
+    merged = [each for each in archive.files(TOPIC) if each.is_ours]
+    compaction.clear(archive, TOPIC)
+    assert {each.path for each in small if Path(each.path).exists()} == {each.path for each in small[-1:]}
+    assert all(Path(each.path).exists() for each in merged)
+    assert not any(each.is_ours for each in archive.files(TOPIC))
+    assert compaction.clear(archive, TOPIC) == 0
+    assert all(Path(each.path).exists() for each in merged)
+
+    age(tmp_path)
+    assert compaction.clear(archive, TOPIC) == len(merged)
+    assert not any(Path(each.path).exists() for each in merged)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_merge_or_a_clearing_that_is_killed_anywhere_leaves_every_record_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     archive = Archive(str(tmp_path))
     before = fill(archive)
-    left = random.Random(seed).randrange(1, 16)
+    left = random.Random(seed).randrange(1, 28)
 
     def dying(step: object) -> object:
         def take(*args: object) -> object:
@@ -127,17 +170,51 @@ def test_a_merge_that_is_killed_anywhere_leaves_every_record_once(
         patched.setattr(publishing, "discard", dying(publishing.discard))
         try:
             merge_all(archive)
+            compaction.clear(archive, TOPIC, grace_s=0)
+            compaction.clear(archive, TOPIC, grace_s=0)
         except Killed:
             pass
     assert read_all(archive, TOPIC) == before
     assert resolve(archive.files(TOPIC)).overlaps == []
-    for each in tmp_path.rglob("*"):
-        os.utime(each, (0, 0))  # an hour later
-    compaction.clear(archive, TOPIC)
-    merge_all(archive)
-    assert read_all(archive, TOPIC) == before
-    assert len(list(tmp_path.rglob("*.parquet"))) == 4, "whoever reads without the layout sees each record once again"
+    for _ in range(3):
+        age(tmp_path)
+        compaction.clear(archive, TOPIC)
+        assert seen_by_others(tmp_path) == before
+        merge_all(archive)
+        assert read_all(archive, TOPIC) == before
+    assert len(files_in(tmp_path)) == 4
     assert not [each for each in (tmp_path / "_penstock" / "tmp").rglob("*") if each.is_file()]
+
+
+def test_the_generation_changes_before_anything_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = Archive(str(tmp_path))
+    fill(archive)
+    merge_all(archive)
+    before, seen = archive.generation(TOPIC), []
+    plain = publishing.discard
+
+    def discard(where: Archive, path: str) -> None:
+        seen.append(where.generation(TOPIC))
+        plain(where, path)
+
+    monkeypatch.setattr(publishing, "discard", discard)
+    compaction.clear(archive, TOPIC, grace_s=0)
+    assert seen
+    assert before not in seen
+
+
+def test_a_job_that_starts_clears_up_unless_a_compaction_is_at_it(tmp_path: Path) -> None:
+    archive = Archive(str(tmp_path))
+    before = fill(archive)
+    merge_all(archive)
+    age(tmp_path)
+    everything = files_in(tmp_path)
+    with compaction.alone(archive):
+        tidy(archive, [TOPIC])
+        assert files_in(tmp_path) == everything
+    tidy(archive, [TOPIC])
+    assert len(files_in(tmp_path)) < len(everything)
+    assert seen_by_others(tmp_path) == before
 
 
 def test_a_file_that_can_not_be_read_stops_its_merge_and_nothing_is_deleted(tmp_path: Path) -> None:
@@ -171,10 +248,12 @@ def test_a_listing_that_a_merge_overtakes_is_made_again(tmp_path: Path, monkeypa
     def listing(self: Archive, folder: str, **how: bool) -> object:
         nonlocal listings
         found = plain(self, folder, **how)
-        if self is archive and folder.endswith(f"topic={TOPIC}") and "empty" not in folder:
+        if self is archive and folder.endswith(f"topic={TOPIC}") and "_penstock" not in folder:
             listings += 1
             if listings == 1:
                 merge_all(merging)
+                compaction.clear(merging, TOPIC, grace_s=0)
+                compaction.clear(merging, TOPIC, grace_s=0)
         return found
 
     monkeypatch.setattr(Archive, "_list", listing)

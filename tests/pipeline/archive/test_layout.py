@@ -33,9 +33,20 @@ OFFSETS = st.integers(0, 2**63 - 2)
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)).map(lambda each: (each[0], each[0] + each[1])))
 
 
-def file(start: int, stop: int, part: int = 1, parts: int = 1, partition: int = 0, topic: str = "t") -> ArchivedFile:
-    name = file_name(topic, partition, start, stop, part, parts)
-    found = parse_file(f"/a/topic={topic}/day=2026-11-{part:02d}/{name}", size=10)
+def file(
+    start: int,
+    stop: int,
+    part: int = 1,
+    parts: int = 1,
+    partition: int = 0,
+    topic: str = "t",
+    *,
+    modified_s: float = 0,
+    is_ours: bool = False,
+) -> ArchivedFile:
+    name = file_name(topic, partition, start, stop, part, parts, is_ours=is_ours)
+    base = "/a/_penstock/merged" if is_ours else "/a"
+    found = parse_file(f"{base}/topic={topic}/day=2026-11-{part:02d}/{name}", 10, modified_s)
     assert found is not None
     return found
 
@@ -83,6 +94,20 @@ def test_a_range_within_another_is_superseded_and_a_range_that_overlaps_is_told(
     assert [(each.start, each.stop) for each in found.pieces] == [(0, 20), (15, 25), (25, 30)]
     assert len(found.superseded) == 3
     assert [(a.start, b.start) for a, b in found.overlaps] == [(0, 15)]
+
+
+def test_a_merged_file_among_our_own_counts_until_its_copy_is_there() -> None:
+    """And says since when what it replaces is not needed."""
+    small = [file(0, 10, modified_s=1), file(10, 20, modified_s=2)]
+    ours = [file(0, 20, part, 2, modified_s=5 + part, is_ours=True) for part in (1, 2)]
+    half = [file(0, 20, 1, 2, modified_s=8)]
+    found = resolve([*small, *half, *ours])
+    assert [(each.is_ours, len(each.files)) for each in found.pieces] == [(True, 2)]
+    assert {(each.path, each.since_s) for each in found.superseded} == {(each.path, 7) for each in small}
+    found = resolve([*small, *half, file(0, 20, 2, 2, modified_s=9), *ours])
+    assert [(each.is_ours, len(each.files)) for each in found.pieces] == [(False, 2)]
+    since = {each.path: each.since_s for each in found.superseded}
+    assert since == {**{each.path: 7 for each in small}, **{each.path: 9 for each in ours}}
 
 
 def test_partitions_have_nothing_to_do_with_each_other() -> None:

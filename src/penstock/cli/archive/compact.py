@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli.archive.needs import add_archive, byte_size
+from penstock.cli.archive.needs import add_archive, add_compression, byte_size
 from penstock.cli.parser import Parser
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument(
         "--target", metavar="SIZE", type=byte_size, default=256 << 20, help="how large files shall be (default: 256MB)"
     )
-    parser.add_argument("--compression", choices=["zstd", "snappy", "lz4", "none"], default="zstd")
+    add_compression(parser)
     parser.add_argument("--dry-run", action="store_true", help="only say what would be merged")
     add_archive(parser)
     parser.leaf(run)
@@ -52,11 +52,13 @@ def run(args: argparse.Namespace) -> int:
         print_json({"merges": done, "files_before": before, "files_after": after, "cleared": cleared})
         return 0
     if cleared:
-        print(f"Deleted {plural(cleared, 'file')} that a killed job or merge had left.")
+        print(f"Deleted {plural(cleared, 'file')} that were merged before, or that a killed job had left.")
     if not merges:
         print("Nothing to merge.")
     else:
         print(f"{'Would merge' if args.dry_run else 'Merged'} {plural(before, 'file')} into {after:,}.")
+    if merges and not args.dry_run:
+        print("What was merged stays for an hour, for whoever reads it; the next 'compact' or 'run' deletes it then.")
     return 0
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.parser import Parser, key_value
 from penstock.cli.problem import Problem, usage
+from penstock.pipeline.durations import seconds
 
 if TYPE_CHECKING:
     from penstock.pipeline.archive.layout import Archive
     from penstock.pipeline.brokers import Brokers
 
 INSTALL = "pip install 'penstock[spark]'"
-UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 UNITS_BYTES = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
@@ -73,6 +73,10 @@ def add_s3(parser: Parser) -> None:
     )
 
 
+def add_compression(parser: Parser) -> None:
+    parser.add_argument("--compression", choices=["zstd", "snappy", "lz4", "none"], default="zstd")
+
+
 def add_archive(parser: Parser) -> None:
     parser.add_argument(
         "--archive", metavar="LOCATION", help="a folder, hdfs://… or s3a://… (default: where the topic's archive says)"
@@ -84,10 +88,10 @@ def add_archive(parser: Parser) -> None:
 
 
 def duration(text: str) -> float:
-    match = re.fullmatch(r"(\d+)(ms|s|m|h)", text)
-    if match is None or int(match[1]) < 1:
+    found = seconds(text)
+    if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 30s, 1m or 2h")
-    return int(match[1]) * UNITS_S[match[2]]
+    return found
 
 
 def byte_size(text: str) -> int:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.archive.needs import add_client, add_s3, duration
+from penstock.cli.archive.needs import add_client, add_compression, add_s3, duration
 from penstock.cli.parser import Parser, key_value, positive
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--checkpoint", metavar="PATH", help="of the job (default: beside the files)")
     parser.add_argument("--records-per-file", metavar="N", type=positive, default=1_000_000, help="(default: 1000000)")
     parser.add_argument("--records-per-batch", metavar="N", type=positive, help="at most (default: all that there are)")
-    parser.add_argument("--compression", choices=["zstd", "snappy", "lz4", "none"], default="zstd")
+    add_compression(parser)
     parser.add_argument("--allow-gaps", action="store_true", help="go on where records were deleted before their time")
     add_s3(parser)
     add_client(parser)
@@ -108,8 +108,7 @@ def _run(args: argparse.Namespace, job: ArchiveJob) -> int:
     from penstock.pipeline.archive.job import WORKERS, explain, start, tidy
 
     archive = job.archive.open()
-    for topic in args.topics or archive.topics():
-        tidy(archive, topic)
+    tidy(archive, args.topics or archive.topics())
     for name, value in WORKERS.items():
         os.environ.setdefault(name, value)  # which workers on this machine inherit
     settings = {f"spark.executorEnv.{name}": value for name, value in WORKERS.items()}

@@ -112,7 +112,7 @@ def _notes(found: list[TopicStatus]) -> list[str]:
     for each in found:
         if each.superseded:
             files = plural(each.superseded, "file")
-            notes.append(f"{each.topic}: {files} merged but not deleted; 'penstock archive compact' clears up.")
+            notes.append(f"{each.topic}: {files} merged but not deleted yet; 'penstock archive compact' clears up.")
         if each.incomplete:
             notes.append(f"{each.topic}: {plural(each.incomplete, 'file')} of ranges that are not whole yet.")
         notes += [

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.brokers import Brokers
 
 EXAMPLES = """\
-What the log has deleted by now can't be compared, and is not. The exit code is 1 if anything differs.
+What the log has deleted by now can't be compared, and is counted. The exit code is 1 if anything differs.
 
 examples:
   penstock archive verify --topic orders
@@ -54,10 +54,20 @@ def _verify(args: argparse.Namespace, brokers: Brokers, archive: Archive, topics
 
     from penstock.cli.output import console
     from penstock.pipeline.archive.status import log_ends
-    from penstock.pipeline.archive.verifying import Compared, compare, compare_again, is_compacted
+    from penstock.pipeline.archive.verifying import (
+        Compared,
+        compare,
+        compare_again,
+        compare_ends,
+        is_another,
+        is_compacted,
+    )
 
     total = Compared()
-    listed = {topic: (archive.resolved(topic), log_ends(brokers, topic)) for topic in topics}
+    others = {topic for topic in topics if is_another(brokers, archive, topic)}
+    listed = {
+        topic: (archive.resolved(topic), log_ends(brokers, topic) if topic not in others else {}) for topic in topics
+    }
     bars = progress.Progress(
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
@@ -69,11 +79,12 @@ def _verify(args: argparse.Namespace, brokers: Brokers, archive: Archive, topics
     with bars:
         bar = bars.add_task("comparing", total=sum(_offsets(*each) for each in listed.values()))
         for topic, (resolved, ends) in listed.items():
+            total.add(compare_ends(topic, resolved.pieces, ends, another=topic in others))
             total.differences += _uncovered(topic, resolved, ends)
             compacted = is_compacted(brokers, topic)
-            starts = {place.partition: start for place, (start, _) in ends.items()}
+            logs = {place.partition: log for place, log in ends.items()}
             for piece in resolved.pieces:
-                within = starts.get(piece.partition, piece.stop), piece.stop
+                within = logs.get(piece.partition, (0, 0))
                 try:
                     found = compare(
                         brokers, archive, topic, piece, within, compacted=compacted, advance=partial(bars.advance, bar)
@@ -85,10 +96,12 @@ def _verify(args: argparse.Namespace, brokers: Brokers, archive: Archive, topics
 
 
 def _offsets(resolved: Resolved, ends: Ends) -> int:
-    starts = {place.partition: start for place, (start, _) in ends.items()}
-    return sum(
-        max(0, each.stop - max(each.start, starts.get(each.partition, each.stop))) for each in resolved.pieces
-    )  # fmt: skip
+    logs = {place.partition: log for place, log in ends.items()}
+    total = 0
+    for each in resolved.pieces:
+        start, stop = logs.get(each.partition, (0, 0))
+        total += max(0, min(each.stop, stop) - max(each.start, start))
+    return total
 
 
 def _uncovered(topic: str, resolved: Resolved, ends: Ends) -> list[Difference]:
@@ -118,7 +131,8 @@ def _print_json(found: Compared) -> None:
         {"topic": each.place.topic, "partition": each.place.partition, "offset": each.offset, "problem": each.problem}
         for each in found.differences
     ]
-    print_json({"records": found.records, "compacted": found.compacted, "differences": differences})
+    told = {"records": found.records, "compacted": found.compacted, "skipped": found.skipped}
+    print_json({**told, "differences": differences})
 
 
 def _show(found: Compared) -> None:
@@ -132,3 +146,5 @@ def _show(found: Compared) -> None:
     print(f"Compared {plural(found.records, 'record')}: {verdict}.")
     if found.compacted:
         print(f"{plural(found.compacted, 'record')} more are in the archive alone: the log was compacted.")
+    if found.skipped:
+        print(f"{plural(found.skipped, 'offset')} of the archive could not be compared: the log does not have them.")

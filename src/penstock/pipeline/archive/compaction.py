@@ -1,12 +1,14 @@
 """Small files merged into larger ones, without a moment in which a record is in no file that counts.
 
-    write the merged files      nobody sees them yet
-    put them in place           from the last one on they count, and what they were made of does not
-    change the generation       a listing that began before is made again
-    delete what was merged
+    merge    write the merged files, and put them among our own: they count, and what they were made of does not
+    clear    an hour later, put copies of them where everybody looks
+             change the generation: a listing that began before is made again
+             delete what was merged
+    clear    an hour after that, delete those among our own
 
-Whoever reads an archive through layout.py sees every record once, whenever this stops. Others see the records of a
-merge twice between its second and its last step; what a merge that was killed left there, the next one deletes.
+Whoever reads an archive through layout.py sees every record once, whenever this stops, and a file that it found there
+stays for an hour at least. Others see what was merged, and then the merged files; both for the moment between the first
+and the last step of a clearing. Nobody waits: a clearing is the beginning of the next compaction, or of the next job.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.archive import publishing
-from penstock.pipeline.archive.layout import OURS, Archive, Piece, coverage_of, file_name, uncovered
+from penstock.pipeline.archive.layout import OURS, Archive, Piece, Resolved, coverage_of, file_name, uncovered
 from penstock.pipeline.problem import PipelineError
 
 if TYPE_CHECKING:
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
 TARGET_BYTES = 256 << 20
 DAYS_MAX = 256  # in one merge: as many files are open
 ROWS_PER_READ = 10_000
+GRACE_S = 3600.0  # for whoever reads files that were merged
+
+
+class Busy(PipelineError):
+    """Another process compacts the archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +75,17 @@ class Merge:
 
 
 def plan(topic: str, pieces: Sequence[Piece], target_bytes: int = TARGET_BYTES) -> list[Merge]:
-    """Pieces are in order. One that is half as large as wanted already stays as it is."""
+    """Pieces are in order. One that is half as large as wanted already stays as it is.
+
+    So does one that was merged a moment ago: merged again and again, it would never be old enough to be cleared up.
+    """
     found: list[Merge] = []
     run: list[Piece] = []
     for piece in pieces:
         if run and not _fits(run, piece, target_bytes):
             _close(topic, run, found)
             run = []
-        if piece.size < target_bytes // 2:
+        if piece.size < target_bytes // 2 and not piece.is_ours:
             run.append(piece)
         else:
             _close(topic, run, found)
@@ -114,12 +124,17 @@ def alone(archive: Archive) -> Iterator[None]:
     os.makedirs(folder, exist_ok=True)
     descriptor = os.open(f"{folder}/compact.lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(archive, descriptor)
         yield
-    except BlockingIOError:
-        raise PipelineError(f"{archive.location.given} is being compacted by another process") from None
     finally:
         os.close(descriptor)
+
+
+def _lock(archive: Archive, descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Busy(f"{archive.location.given} is being compacted by another process") from None
 
 
 def execute(
@@ -133,17 +148,13 @@ def execute(
         expected = _read_into(archive, merge, files, advance)
         if files.rows != expected:
             raise PipelineError(f"{merge}: {files.rows} rows were read, and the files are said to have {expected}")
-        files.publish(merge.start, merge.stop)
+        files.publish(merge.start, merge.stop, is_ours=True)
     finally:
         files.abandon()
     written = _names(archive, merge)
     for path in written:
         if not publishing.exists(archive, path):
-            raise PipelineError(f"{merge}: {path} was written, and is not there; nothing was deleted")
-    archive.set_generation(merge.topic, uuid.uuid4().hex.encode())
-    for piece in merge.pieces:
-        for path in (*(each.path for each in piece.files), *([piece.marker] if piece.marker else [])):
-            publishing.discard(archive, path)
+            raise PipelineError(f"{merge}: {path} was written, and is not there")
     return written
 
 
@@ -169,24 +180,59 @@ def _read_into(archive: Archive, merge: Merge, files: RangeFiles, advance: Calla
 def _names(archive: Archive, merge: Merge) -> list[str]:
     days = merge.days
     return [
-        f"{archive.day_folder(merge.topic, day)}/"
-        + file_name(merge.topic, merge.partition, merge.start, merge.stop, part, len(days))
+        f"{archive.day_folder(merge.topic, day, is_ours=True)}/"
+        + file_name(merge.topic, merge.partition, merge.start, merge.stop, part, len(days), is_ours=True)
         for part, day in enumerate(days, 1)
     ]
 
 
-def clear(archive: Archive, topic: str) -> int:
-    """What merges and jobs that were killed left behind; the number of files."""
+# ---- what is not needed any more
+
+
+def clear(archive: Archive, topic: str, grace_s: float = GRACE_S) -> int:
+    """What was merged so long ago, and what merges and jobs that were killed left behind; the number of files."""
     now_s = time.time()
     found = archive.resolved(topic)
+    due: dict[tuple[int, int, int], list[str]] = {}
+    for each in found.superseded:
+        if each.since_s <= now_s - grace_s:
+            due.setdefault((each.partition, *each.by), []).append(each.path)
+    for piece in found.pieces:
+        if piece.is_ours and piece.since_s <= now_s - grace_s:
+            _show(archive, topic, piece)
+        _discard(archive, topic, due.get((piece.partition, piece.start, piece.stop), []))
+    leftover = _leftover(found, now_s)
+    _discard(archive, topic, leftover)
+    return sum(map(len, due.values())) + len(leftover) + publishing.clear_temporary(archive, topic, now_s)
+
+
+def _show(archive: Archive, topic: str, piece: Piece) -> None:
+    """Puts a merged piece where everybody looks."""
+    for each in piece.files:
+        folder = archive.day_folder(topic, each.day)
+        name = file_name(topic, each.partition, each.start, each.stop, each.part, each.parts)
+        publishing.publish_copy(archive, topic, each.path, folder, name)
+
+
+def _leftover(found: Resolved, now_s: float) -> list[str]:
+    """A set that lacks files, of a range that is covered, was a merge. A young one may be somebody's who is at it.
+
+    One whose range is covered by a piece among our own is the half of its copy, which is made whole in its time.
+    """
     covered = coverage_of(found.pieces)
-    # A set that lacks files, of a range that is covered, was a merge. A young one may be somebody's who is at it.
-    leftover = [
+    ours = {(each.partition, each.start, each.stop) for each in found.pieces if each.is_ours}
+    return [
         each.path
         for each in found.incomplete
         if not uncovered(each.start, each.stop, covered.get(each.partition, []))
+        and (each.partition, each.start, each.stop) not in ours
         and each.modified_s < now_s - publishing.LEFT_BEHIND_S
     ]
-    for path in (*found.superseded, *leftover):
+
+
+def _discard(archive: Archive, topic: str, paths: list[str]) -> None:
+    """A listing that is being made, and has seen some of them, is made again."""
+    if paths:
+        archive.set_generation(topic, uuid.uuid4().hex.encode())
+    for path in paths:
         publishing.discard(archive, path)
-    return len(found.superseded) + len(leftover) + publishing.clear_temporary(archive, topic, now_s)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.pipeline.archive.layout import Archive
-from penstock.pipeline.archive.parquet import DEFAULT_COMPRESSION, RangeFiles
+from penstock.pipeline.archive.parquet import RangeFiles
+from penstock.pipeline.archive.settings import DEFAULT_COMPRESSION
 from penstock.pipeline.brokers import Brokers
 from penstock.pipeline.columns import RowDecoder
 from penstock.pipeline.fetching import OffsetRange, RangeFetcher

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.archive import publishing
+from penstock.pipeline.archive import compaction
 from penstock.pipeline.archive.layout import OURS, Archive
 from penstock.pipeline.archive.settings import ArchiveOptions
 from penstock.pipeline.problem import PipelineError
@@ -37,7 +36,6 @@ class ArchiveJob:
     checkpoint: str | None = None
     allow_gaps: bool = False
     records_per_batch: int | None = None
-    more: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -77,11 +75,14 @@ def start(spark: SparkSession, job: ArchiveJob) -> StreamingQuery:
     return writer.trigger(**trigger).start()
 
 
-def tidy(archive: Archive, topic: str) -> None:
-    """Before a job starts: what killed ones left, and files that a compaction has merged but not deleted."""
-    publishing.clear_temporary(archive, topic, time.time())
-    for path in archive.resolved(topic).superseded:
-        publishing.discard(archive, path)
+def tidy(archive: Archive, topics: list[str]) -> None:
+    """Before a job starts: what killed ones left, and files that a compaction has merged. Another one may be at it."""
+    try:
+        with compaction.alone(archive):
+            for topic in topics:
+                compaction.clear(archive, topic)
+    except compaction.Busy:
+        pass
 
 
 def explain(failure: BaseException) -> PipelineError:

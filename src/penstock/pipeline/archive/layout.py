@@ -4,10 +4,13 @@
     DIR/topic=orders/day=2026-11-16/orders-00003-00000000000000002000-00000000000000003000.1of2.parquet
     DIR/topic=orders/day=2026-11-17/orders-00003-00000000000000002000-00000000000000003000.2of2.parquet
     DIR/_penstock/empty/topic=orders/orders-00003-00000000000000003000-00000000000000003002
+    DIR/_penstock/merged/topic=orders/day=2026-11-16/orders-00003-00000000000000000000-00000000000000002000.merged
 
 A file answers for its range of offsets, start and stop, of one partition. A range whose records fall on several days
 has a file for each day, and counts only when all of them are there. A range without any record (aborted, or compacted
-away) has an empty object among our own, because it belongs to no day.
+away) has an empty object among our own, because it belongs to no day. A file that others were merged into is among our
+own at first, where readers that know nothing of ranges do not see it beside them; its name does not end like theirs
+either, because some look everywhere.
 
 A range that lies within another one is superseded: it was merged into that one, or is about to be deleted. So whatever
 order files come and go in, each record is in exactly one file that counts.
@@ -16,10 +19,11 @@ order files come and go in, each record is in exactly one file that counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.pipeline.archive import durably
 from penstock.pipeline.archive.location import Location, parse_location
 from penstock.pipeline.problem import PipelineError
 
@@ -28,10 +32,12 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 OURS = "_penstock"  # readers such as DuckDB, pandas and Spark pass over names that begin so
+MERGED = f"{OURS}/merged"  # files that others were merged into, while those are still there
 NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d{5,10})-(?P<start>\d{20})-(?P<stop>\d{20})")
-SUFFIX = re.compile(r"(?:\.(?P<part>[1-9]\d{0,4})of(?P<parts>[1-9]\d{0,4}))?\.parquet")
+SUFFIX = re.compile(r"(?:\.(?P<part>[1-9]\d{0,4})of(?P<parts>[1-9]\d{0,4}))?\.(?P<ending>parquet|merged)")
 DAY = re.compile(r"day=(\d{4}-\d\d-\d\d)")
 NOTE_BYTES_MAX = 64
+TOPIC_ID_BYTES = 16
 LISTINGS_MAX = 20  # of a topic that is compacted again and again meanwhile
 
 Range = tuple[int, int]  # start, and the first offset that is not in it
@@ -49,6 +55,7 @@ class ArchivedFile:
     part: int = 1
     parts: int = 1
     modified_s: float = 0.0
+    is_ours: bool = False  # among our own, where others do not look
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +86,34 @@ class Piece:
     def days(self) -> tuple[str, ...]:
         return tuple(each.day for each in self.files)
 
+    @property
+    def is_ours(self) -> bool:
+        return any(each.is_ours for each in self.files)
+
+    @property
+    def since_s(self) -> float:
+        """When it was whole."""
+        return max((each.modified_s for each in self.files), default=0.0)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (*(each.path for each in self.files), *([self.marker] if self.marker else []))
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """A file, or an empty object, whose records are in a piece, of another name."""
+
+    path: str
+    by: Range
+    partition: int
+    since_s: float
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
     pieces: list[Piece]  # by partition and start
-    superseded: list[str]  # paths whose records are in a piece, of another name
+    superseded: list[Superseded]
     incomplete: list[ArchivedFile]  # of ranges that lack the files of some days
     overlaps: list[tuple[Piece, Piece]]  # what must not be: the same offsets in two pieces
 
@@ -96,10 +126,12 @@ def stem(topic: str, partition: int, start: int, stop: int) -> str:
     return f"{topic}-{partition:05d}-{start:020d}-{stop:020d}"
 
 
-def file_name(topic: str, partition: int, start: int, stop: int, part: int = 1, parts: int = 1) -> str:
+def file_name(
+    topic: str, partition: int, start: int, stop: int, part: int = 1, parts: int = 1, *, is_ours: bool = False
+) -> str:
     assert 1 <= part <= parts
     suffix = f".{part}of{parts}" if parts > 1 else ""
-    return f"{stem(topic, partition, start, stop)}{suffix}.parquet"
+    return f"{stem(topic, partition, start, stop)}{suffix}.{'merged' if is_ours else 'parquet'}"
 
 
 def parse_file(path: str, size: int, modified_s: float = 0.0) -> ArchivedFile | None:
@@ -116,8 +148,9 @@ def parse_file(path: str, size: int, modified_s: float = 0.0) -> ArchivedFile | 
     part, parts = int(suffix["part"] or 1), int(suffix["parts"] or 1)
     if part > parts:
         return None
-    partition = int(named["partition"])
-    return ArchivedFile(path, named["topic"], day[1], partition, start, stop, size, part, parts, modified_s)
+    place = named["topic"], day[1], int(named["partition"])
+    is_ours = suffix["ending"] == "merged"
+    return ArchivedFile(path, *place, start, stop, size, part, parts, modified_s, is_ours)
 
 
 def parse_marker(path: str) -> Marker | None:
@@ -130,31 +163,39 @@ def parse_marker(path: str) -> Marker | None:
 # ---- what counts
 
 
+_Whole = tuple[Piece, float]  # and when its range was whole first, which it may be under two names
+_Key = tuple[int, int, int]  # partition, start and stop
+_Set = tuple[bool, int]  # whether it is among our own, and the number of files that the range is said to have
+
+
 def resolve(files: Iterable[ArchivedFile], markers: Iterable[Marker] = ()) -> Resolved:
     """Which of the files of one topic count."""
     found = Resolved([], [], [], [])
-    whole: list[Piece] = []
+    whole: list[_Whole] = []
     empty = {(each.partition, each.start, each.stop): each for each in markers}
     for key, of_range in _by_range(files).items():
-        sets = [each for parts, each in sorted(of_range.items()) if _is_whole(parts, each)]
-        for each in of_range.values():
-            if each not in sets:
+        sets = []
+        for (_, parts), each in sorted(of_range.items()):
+            if _is_whole(parts, each):
+                sets.append(Piece(*key, tuple(sorted(each, key=lambda file: file.part))))
+            else:
                 found.incomplete.extend(each)
         if sets:
-            whole.append(Piece(*key, tuple(sorted(sets[0], key=lambda file: file.part))))
-            found.superseded.extend(file.path for each in sets[1:] for file in each)
-            if key in empty:
-                found.superseded.append(empty.pop(key).path)
-    whole += [Piece(*key, (), marker.path) for key, marker in empty.items()]
+            first, *others = sets
+            others += [Piece(*key, (), empty.pop(key).path)] if key in empty else []
+            for other in others:
+                _supersede(found, other, first, first.since_s)
+            whole.append((first, min(piece.since_s for piece in sets)))
+    whole += [(Piece(*key, (), marker.path), 0.0) for key, marker in empty.items()]
     _keep_outermost(whole, found)
     return found
 
 
-def _by_range(files: Iterable[ArchivedFile]) -> dict[tuple[int, int, int], dict[int, list[ArchivedFile]]]:
-    """By partition, start and stop, and then by the number of files that the range is said to have."""
-    found: dict[tuple[int, int, int], dict[int, list[ArchivedFile]]] = {}
+def _by_range(files: Iterable[ArchivedFile]) -> dict[_Key, dict[_Set, list[ArchivedFile]]]:
+    found: dict[_Key, dict[_Set, list[ArchivedFile]]] = {}
     for each in files:
-        found.setdefault((each.partition, each.start, each.stop), {}).setdefault(each.parts, []).append(each)
+        of_range = found.setdefault((each.partition, each.start, each.stop), {})
+        of_range.setdefault((each.is_ours, each.parts), []).append(each)
     return found
 
 
@@ -162,18 +203,22 @@ def _is_whole(parts: int, files: list[ArchivedFile]) -> bool:
     return len(files) == parts and {each.part for each in files} == set(range(1, parts + 1))
 
 
-def _keep_outermost(whole: list[Piece], found: Resolved) -> None:
-    last: Piece | None = None  # that reaches furthest
-    for piece in sorted(whole, key=lambda each: (each.partition, each.start, -each.stop)):
-        if last is not None and last.partition == piece.partition:
-            if piece.stop <= last.stop:
-                found.superseded.extend(each.path for each in piece.files)
-                found.superseded.extend([piece.marker] if piece.marker else [])
+def _supersede(found: Resolved, piece: Piece, by: Piece, since_s: float) -> None:
+    found.superseded.extend(Superseded(each, (by.start, by.stop), by.partition, since_s) for each in piece.paths)
+
+
+def _keep_outermost(whole: list[_Whole], found: Resolved) -> None:
+    last: _Whole | None = None  # that reaches furthest
+    for each in sorted(whole, key=lambda each: (each[0].partition, each[0].start, -each[0].stop)):
+        piece = each[0]
+        if last is not None and last[0].partition == piece.partition:
+            if piece.stop <= last[0].stop:
+                _supersede(found, piece, last[0], last[1])
                 continue
-            if piece.start < last.stop:
-                found.overlaps.append((last, piece))
+            if piece.start < last[0].stop:
+                found.overlaps.append((last[0], piece))
         found.pieces.append(piece)
-        last = piece
+        last = each
 
 
 def merge(ranges: Iterable[Range]) -> list[Range]:
@@ -229,8 +274,12 @@ class Archive:
     def path(self, *parts: str) -> str:
         return "/".join((self.location.root, *parts))
 
-    def day_folder(self, topic: str, day: str) -> str:
-        return self.path(f"topic={topic}", f"day={day}")
+    def day_folder(self, topic: str, day: str, *, is_ours: bool = False) -> str:
+        return "/".join((self.base(is_ours=is_ours), f"topic={topic}", f"day={day}"))
+
+    def base(self, *, is_ours: bool = False) -> str:
+        """The folder that has the folders of topics and days."""
+        return self.path(MERGED) if is_ours else self.location.root
 
     def empty_folder(self, topic: str) -> str:
         return self.path(OURS, "empty", f"topic={topic}")
@@ -252,16 +301,18 @@ class Archive:
         """A listing that a compaction changes while it is made is made again."""
         for _ in range(LISTINGS_MAX):
             before = self.generation(topic)
-            files = [
-                parsed
-                for each in self._list(self.path(f"topic={topic}"))
-                if (parsed := parse_file(each.path, each.size, _modified_s(each))) is not None and parsed.topic == topic
-            ]
+            files = [*self._parsed(topic, is_ours=False), *self._parsed(topic, is_ours=True)]
             listed = self._list(self.empty_folder(topic))
             markers = [marker for each in listed if (marker := parse_marker(each.path)) is not None]
             if self.generation(topic) == before:
                 return resolve(files, markers)
         raise PipelineError(f"{self.location.given}: files of {topic!r} change as fast as they are listed")
+
+    def _parsed(self, topic: str, *, is_ours: bool) -> Iterator[ArchivedFile]:
+        for each in self._list(f"{self.base(is_ours=is_ours)}/topic={topic}"):
+            parsed = parse_file(each.path, each.size, _modified_s(each))
+            if parsed is not None and parsed.topic == topic and parsed.is_ours is is_ours:
+                yield parsed
 
     def pieces(self, topic: str) -> list[Piece]:
         return self.resolved(topic).pieces
@@ -283,7 +334,7 @@ class Archive:
     # ---- compactions
 
     def generation(self, topic: str) -> bytes:
-        """Changes after a compaction put its files in place, and before it deletes what they replace."""
+        """Changes before anything is deleted that other files replace, and after those are in place."""
         return self._read_note("generation", topic)
 
     def set_generation(self, topic: str, generation: bytes) -> None:
@@ -293,7 +344,8 @@ class Archive:
 
     def topic_id(self, topic: str) -> bytes:
         """Of the topic that is archived under this name; empty while nobody has said."""
-        return self._read_note("topic-id", topic)
+        found = self._read_note("topic-id", topic)
+        return found if len(found) == TOPIC_ID_BYTES else b""  # HDFS shows a file before it is whole
 
     def set_topic_id(self, topic: str, topic_id: bytes) -> None:
         self._write_note("topic-id", topic, topic_id)
@@ -306,10 +358,23 @@ class Archive:
             return b""
 
     def _write_note(self, kind: str, topic: str, note: bytes) -> None:
+        folder = self.path(OURS, kind)
+        if self.location.is_local:
+            durably.make_folder(folder)
+            durably.write(f"{folder}/{topic}", note)
+            return
         if self.location.scheme != "s3":
-            self.filesystem.create_dir(self.path(OURS, kind), recursive=True)
-        with self.filesystem.open_output_stream(self.path(OURS, kind, topic)) as stream:
+            self.filesystem.create_dir(folder, recursive=True)
+        with self.filesystem.open_output_stream(f"{folder}/{topic}") as stream:
             stream.write(note)
+
+    # ---- files that go
+
+    def is_gone(self, file: ArchivedFile) -> bool:
+        """Whether a failure to read it was that: an object store says so in the words of any other failure."""
+        from pyarrow.fs import FileType
+
+        return bool(self.filesystem.get_file_info([file.path])[0].type != FileType.File)
 
 
 def coverage_of(pieces: Iterable[Piece]) -> dict[int, list[Range]]:
@@ -317,6 +382,14 @@ def coverage_of(pieces: Iterable[Piece]) -> dict[int, list[Range]]:
     for each in pieces:
         ranges.setdefault(each.partition, []).append((each.start, each.stop))
     return {partition: merge(each) for partition, each in sorted(ranges.items())}
+
+
+def another_topic(archive: Archive, topic: str) -> PipelineError:
+    """A topic that was deleted and made anew has the same offsets again, of other records."""
+    return PipelineError(
+        f"{archive.location.given} holds another topic {topic!r}, which was deleted since: its files and the log are "
+        "not of one topic. Archive the new one to another place; the files can be read as Parquet"
+    )
 
 
 def _modified_s(info: FileInfo) -> float:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from penstock.pipeline.archive import publishing
 from penstock.pipeline.archive.layout import Archive, file_name, stem
+from penstock.pipeline.archive.settings import DEFAULT_COMPRESSION
 from penstock.pipeline.columns import EPOCH_FIELD, HEADERS_FIELD, SCHEMA
 
 FILE_SCHEMA = pa.schema(
@@ -25,8 +26,6 @@ FILE_SCHEMA = pa.schema(
         EPOCH_FIELD,
     ]
 )
-COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
-DEFAULT_COMPRESSION = "zstd"
 ROW_GROUP_BYTES = 64 << 20
 BUFFERED_MAX = 2 * ROW_GROUP_BYTES  # of all days together
 DAYS_MAX = 256  # with a file open each
@@ -144,8 +143,8 @@ class RangeFiles:
         while sum(each.buffered_bytes for each in self._days.values()) > BUFFERED_MAX:
             max(self._days.values(), key=lambda each: each.buffered_bytes).flush()
 
-    def publish(self, start: int, stop: int) -> int:
-        """Under the name of the range that they answer for; the number of files."""
+    def publish(self, start: int, stop: int, *, is_ours: bool = False) -> int:
+        """Under the name of the range that they answer for, for everybody or among our own; the number of files."""
         archive, topic, partition = self._archive, self._topic, self._partition
         if not self._days:
             publishing.publish_empty(archive, archive.empty_folder(topic), stem(topic, partition, start, stop))
@@ -154,8 +153,9 @@ class RangeFiles:
             each.close()
         parts = len(self._days)
         for part, (day, each) in enumerate(sorted(self._days.items()), 1):
-            folder = archive.day_folder(topic, day_name(day))
-            publishing.publish(archive, each.path, folder, file_name(topic, partition, start, stop, part, parts))
+            folder = archive.day_folder(topic, day_name(day), is_ours=is_ours)
+            name = file_name(topic, partition, start, stop, part, parts, is_ours=is_ours)
+            publishing.publish(archive, each.path, folder, name)
         return parts
 
     def abandon(self) -> None:

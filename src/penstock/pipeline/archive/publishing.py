@@ -7,12 +7,13 @@ would not do, because Arrow completes an upload even when its writer fails half 
 
 from __future__ import annotations
 
-import os
 import uuid
 
+from penstock.pipeline.archive import durably
 from penstock.pipeline.archive.layout import OURS, Archive
 
 LEFT_BEHIND_S = 3600.0  # a temporary file that is older belongs to nobody any more
+COPIED_BYTES = 4 << 20  # at a time, where a store does not copy by itself
 
 
 def temporary_path(archive: Archive, topic: str) -> str:
@@ -23,7 +24,9 @@ def temporary_path(archive: Archive, topic: str) -> str:
 
 def make_folder(archive: Archive, folder: str) -> None:
     """An object store has none; what stands for them there is in the way of some readers."""
-    if archive.location.scheme != "s3":
+    if archive.location.is_local:
+        durably.make_folder(folder)
+    elif archive.location.scheme != "s3":
         archive.filesystem.create_dir(folder, recursive=True)
 
 
@@ -34,13 +37,10 @@ def temporary_folder(archive: Archive, topic: str) -> str:
 def publish(archive: Archive, temporary: str, folder: str, name: str) -> None:
     """Writing the same again replaces it: the same name has the same records."""
     make_folder(archive, folder)
-    if archive.location.is_local:
-        _sync(temporary)
-        os.replace(temporary, f"{folder}/{name}")
-        _sync(folder)
-        _sync(os.path.dirname(folder))
-        return
     path = f"{folder}/{name}"
+    if archive.location.is_local:
+        durably.replace(temporary, path)
+        return
     try:
         archive.filesystem.move(temporary, path)
     except OSError:
@@ -53,8 +53,23 @@ def publish_empty(archive: Archive, folder: str, name: str) -> None:
     make_folder(archive, folder)
     archive.filesystem.open_output_stream(f"{folder}/{name}").close()
     if archive.location.is_local:
-        _sync(f"{folder}/{name}")
-        _sync(folder)
+        durably.sync(f"{folder}/{name}")
+        durably.sync(folder)
+
+
+def publish_copy(archive: Archive, topic: str, source: str, folder: str, name: str) -> None:
+    """A second name for what is there under another one, as young as if it had just been written."""
+    temporary = temporary_path(archive, topic)
+    try:
+        archive.filesystem.copy_file(source, temporary)
+    except NotImplementedError:  # HDFS can't
+        with (
+            archive.filesystem.open_input_stream(source) as read,
+            archive.filesystem.open_output_stream(temporary) as written,
+        ):
+            while part := read.read(COPIED_BYTES):
+                written.write(part)
+    publish(archive, temporary, folder, name)
 
 
 def exists(archive: Archive, path: str) -> bool:
@@ -86,11 +101,3 @@ def clear_temporary(archive: Archive, topic: str, now_s: float) -> int:
     for path in old:
         discard(archive, path)
     return len(old)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

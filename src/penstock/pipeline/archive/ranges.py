@@ -14,12 +14,13 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
 from penstock.pipeline import planning
-from penstock.pipeline.archive.layout import Archive, Range, first_uncovered, uncovered
+from penstock.pipeline.archive.group import expect_own
+from penstock.pipeline.archive.layout import Archive, Range, another_topic, first_uncovered, uncovered
 from penstock.pipeline.archive.settings import ArchiveOptions, archive_options
 from penstock.pipeline.brokers import TopicPartition
 from penstock.pipeline.fetching import OffsetRange
 from penstock.pipeline.options import Edge, ReadOptions, read_options
-from penstock.pipeline.problem import DataLost, PipelineError
+from penstock.pipeline.problem import DataLost
 from penstock.pipeline.source import OffsetsJson, StreamReader, from_json, to_json
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class RangesReader(StreamReader):
         """Behind what is covered of what the log still has."""
         planning.expect_topics(self._cluster, self._options)
         places = planning.partitions_of(self._cluster, self._options)
-        self._expect_same_topics(places)
+        self._expect_ours(places)
         earliest = planning.edges(self._cluster, places, Edge.EARLIEST, self._options.committed)
         covered = self._coverage(places)
         for place, offset in earliest.items():
@@ -84,6 +85,19 @@ class RangesReader(StreamReader):
                 "deleted before it was archived. Option --allow-gaps goes on behind it."
             )
 
+    def _expect_ours(self, places: Iterable[TopicPartition]) -> None:
+        """Neither another topic's archive, nor another archive's group."""
+        places = list(places)
+        self._expect_own_groups(places)
+        self._expect_same_topics(places)
+
+    def _expect_own_groups(self, places: list[TopicPartition]) -> None:
+        by_group: dict[str, list[TopicPartition]] = {}
+        for place in places:
+            by_group.setdefault(self._archive_options.group_of(place.topic), []).append(place)
+        for group, of_group in by_group.items():
+            expect_own(self._cluster, group, of_group, self._archive.location)
+
     def _expect_same_topics(self, places: Iterable[TopicPartition]) -> None:
         """A topic that was deleted and made anew has the same offsets again, of other records."""
         for name, topic in self._cluster.topics({place.topic for place in places}).items():
@@ -91,15 +105,12 @@ class RangesReader(StreamReader):
             if not known:
                 self._archive.set_topic_id(name, topic.topic_id)
             elif known != topic.topic_id:
-                raise PipelineError(
-                    f"{self._archive.location.given} holds another topic {name!r}, which was deleted since. Archive "
-                    "the new one to another place."
-                )
+                raise another_topic(self._archive, name)
             self._topic_ids[name] = topic.topic_id
 
     def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
         begun, ended = from_json(start), from_json(end)
-        self._expect_same_topics(ended)
+        self._expect_ours(ended)
         planning.expect_no_loss(begun, ended, self._options)
         begun |= self._begin_new(ended.keys() - begun.keys())
         covered = self._coverage(ended)

@@ -11,6 +11,7 @@ from penstock.pipeline.problem import OptionError
 
 RECORDS_PER_FILE = 1_000_000
 COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
+DEFAULT_COMPRESSION = COMPRESSIONS[0]
 GROUP_PREFIX = "penstock-archive-"
 NAMES = frozenset(
     {
@@ -60,7 +61,7 @@ def archive_options(given: Mapping[str, str]) -> tuple[ArchiveOptions, dict[str,
     ours = {name: value for name, value in given.items() if name.lower() in NAMES}
     others = {name: value for name, value in given.items() if name.lower() not in NAMES}
     options = Options(ours, NAMES, "archive")
-    compression = options.choice("archive.compression", COMPRESSIONS, COMPRESSIONS[0])
+    compression = options.choice("archive.compression", COMPRESSIONS, DEFAULT_COMPRESSION)
     location = options.required("archive.location")
     if any(character.isspace() and character != " " for character in location):
         raise OptionError(f"option 'archive.location' is {location!r}, which is no location")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from penstock.pipeline.archive.group import expect_own, metadata_of
 from penstock.pipeline.archive.settings import ArchiveOptions, archive_options
 from penstock.pipeline.brokers import Brokers, TopicPartition
 from penstock.pipeline.connection import ClientSettings
@@ -79,10 +80,11 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
             for place, _, stop in each.ranges:
                 offsets = reached.setdefault(self._options.group_of(place.topic), {})
                 offsets[place] = max(stop, offsets.get(place, 0))
-        metadata = json.dumps({"archive": self._options.open().location.name})
+        location = self._options.open().location
         with Brokers(self._client) as brokers:
             for group, offsets in reached.items():
-                commit(brokers, group, offsets, metadata)
+                expect_own(brokers, group, offsets, location)
+                commit(brokers, group, offsets, metadata_of(location))
         if self._options.report:
             _report(self._options.report, BatchReport.of(batchId, archived))
 

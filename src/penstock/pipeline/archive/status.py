@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -125,11 +124,7 @@ def row_count(archive: Archive, file: ArchivedFile) -> int:
     try:
         with archive.open(file) as stream:
             return int(pq.ParquetFile(stream).metadata.num_rows)
-    except FileNotFoundError:
-        return 0  # merged into another meanwhile
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:
+        if archive.is_gone(file):
+            return 0  # merged into another meanwhile
         raise PipelineError(f"{file.path} can't be read: {error}") from error
-
-
-def topics_of(archive: Archive, wanted: Iterable[str]) -> list[str]:
-    return sorted(wanted) or archive.topics()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,22 +10,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.pipeline.archive.layout import coverage_of
 from penstock.pipeline.archive.parquet import FILE_SCHEMA, by_day, day_name
-from penstock.pipeline.brokers import Brokers, TopicPartition
+from penstock.pipeline.brokers import EARLIEST, Brokers, TopicPartition
 from penstock.pipeline.columns import RowDecoder
 from penstock.pipeline.fetching import OffsetRange, RangeFetcher
-from penstock.pipeline.problem import DataLost
-from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from penstock.pipeline.problem import DataLost, PipelineError
+from penstock.pipeline.topics import setting
 
 if TYPE_CHECKING:
     from penstock.pipeline.archive.layout import Archive, ArchivedFile, Piece, Range
+    from penstock.pipeline.archive.status import Ends
 
 CHUNK_BYTES = 16 << 20
 CHUNK_ROWS_MAX = 100_000
 ROWS_PER_READ = 10_000
 DIFFERENCES_MAX = 20  # of one piece
 SHOWN_BYTES = 40
-TOPIC_RESOURCE = 2
+LOOKS_MAX = 20  # at files that are merged again and again meanwhile
 CLEANUP_POLICY = "cleanup.policy"
 
 
@@ -43,11 +45,13 @@ class Difference:
 class Compared:
     records: int = 0
     compacted: int = 0  # records that the log does not have any more, of a topic that is compacted
+    skipped: int = 0  # offsets of which nothing is known: the log does not have them, or a file can't be read
     differences: list[Difference] = field(default_factory=list)
 
     def add(self, other: Compared) -> None:
         self.records += other.records
         self.compacted += other.compacted
+        self.skipped += other.skipped
         self.differences += other.differences
 
 
@@ -63,26 +67,28 @@ def compare(
 ) -> Compared:
     """A piece, as far as it lies within a range. Raises FileNotFoundError if it was merged into another meanwhile."""
     place = TopicPartition(topic, piece.partition)
-    start, stop = max(piece.start, within[0]), min(piece.stop, within[1])
+    at, stop = max(piece.start, within[0]), min(piece.stop, within[1])
     found = Compared()
-    if start >= stop:
+    if at >= stop:
         return found
-    comparison = _Comparison(place, found, compacted)
+    comparison = _Comparison(place, found, compacted, at)
     try:
         with _Files(archive, piece) as files:
-            files.take_before(start)
-            at = start
-            for rows, reached in _log_rows(brokers, OffsetRange(place, start, stop)):
-                comparison.chunk(rows, files.take_before(reached))
-                advance(reached - at)
-                at = reached
-                if len(found.differences) >= DIFFERENCES_MAX:
-                    break
+            while comparison.at < stop and not comparison.is_full:
+                left = OffsetRange(place, comparison.at, stop)
+                files.take_before(left.start)
+                try:
+                    comparison.run(_log_rows(brokers, left), files, advance)
+                except DataLost:
+                    comparison.pass_over(_deleted_up_to(brokers, place), stop)
     except _Unreadable as error:
         found.differences.append(Difference(place, error.offset, str(error)))
-    except DataLost:
-        pass  # retention has come this far meanwhile
+    found.skipped += stop - comparison.at
     return found
+
+
+def _deleted_up_to(brokers: Brokers, place: TopicPartition) -> int:
+    return brokers.offsets({place: EARLIEST}, committed=False).get(place, 0)
 
 
 def compare_again(
@@ -90,26 +96,48 @@ def compare_again(
 ) -> Compared:
     """The range of a piece whose files are gone: those that they were merged into have it."""
     within = max(piece.start, within[0]), min(piece.stop, within[1])
+    for _ in range(LOOKS_MAX):
+        found = Compared()
+        try:
+            for each in archive.pieces(topic):
+                if each.partition == piece.partition:
+                    found.add(compare(brokers, archive, topic, each, within, compacted=compacted))
+        except FileNotFoundError:
+            continue
+        return found
+    raise PipelineError(f"{archive.location.given}: files of {topic!r} change faster than they are compared")
+
+
+def compare_ends(topic: str, pieces: list[Piece], ends: Ends, *, another: bool) -> Compared:
+    """What can be told without a look at records: a log that is another topic's, or shorter, and what is gone of it."""
     found = Compared()
-    for each in archive.pieces(topic):
-        if each.partition == piece.partition:
-            found.add(compare(brokers, archive, topic, each, within, compacted=compacted))
+    for partition, covered in coverage_of(pieces).items():
+        place = TopicPartition(topic, partition)
+        log = ends.get(place, (0, 0))
+        last = covered[-1][1]
+        if another:
+            problem = "the log is of another topic of this name, and the one that is archived was deleted"
+            found.differences.append(Difference(place, covered[0][0], problem))
+        elif place in ends and log[1] < last:
+            problem = f"the archive reaches up to {last}, and the log ends here: was the topic deleted and made anew?"
+            found.differences.append(Difference(place, log[1], problem))
+        found.skipped += sum(each[1] - each[0] - _overlap(each, log) for each in covered)
     return found
+
+
+def is_another(brokers: Brokers, archive: Archive, topic: str) -> bool:
+    """Whether the topic of this name is not the one that was archived."""
+    known = brokers.topics([topic]).get(topic)
+    return known is not None and archive.topic_id(topic) not in (b"", known.topic_id)
+
+
+def _overlap(one: Range, other: Range) -> int:
+    return max(0, min(one[1], other[1]) - max(one[0], other[0]))
 
 
 def is_compacted(brokers: Brokers, topic: str) -> bool:
     """Whether the log may lose records that the archive keeps."""
-
-    def attempt() -> bool:
-        connection = brokers.any()
-        resource = DescribeConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[CLEANUP_POLICY]
-        )
-        request = DescribeConfigsRequest(resources=[resource])
-        result = connection.ask(request, connection.newest(DescribeConfigsRequest, 4)).results[0]
-        return any(each.name == CLEANUP_POLICY and "compact" in (each.value or "") for each in result.configs)
-
-    return brokers.until_answered(attempt, f"settings of {topic!r}")
+    return "compact" in (setting(brokers, topic, CLEANUP_POLICY) or "")
 
 
 def _log_rows(brokers: Brokers, wanted: OffsetRange) -> Iterator[tuple[pa.Table, int]]:
@@ -134,12 +162,33 @@ def _taken(decoder: RowDecoder) -> pa.Table:
 
 
 class _Comparison:
-    def __init__(self, place: TopicPartition, found: Compared, compacted: bool) -> None:
+    def __init__(self, place: TopicPartition, found: Compared, compacted: bool, at: int) -> None:
         self._place = place
         self._found = found
         self._compacted = compacted
+        self.at = at  # all before it is compared, or known to be gone
 
-    def chunk(self, logged: pa.Table, archived: pa.Table) -> None:
+    @property
+    def is_full(self) -> bool:
+        return len(self._found.differences) >= DIFFERENCES_MAX
+
+    def run(self, logged: Iterable[tuple[pa.Table, int]], files: _Files, advance: Callable[[int], None]) -> None:
+        for rows, reached in logged:
+            self._chunk(rows, files.take_before(reached))
+            advance(reached - self.at)
+            self.at = reached
+            if self.is_full:
+                break
+
+    def pass_over(self, begins: int, stop: int) -> None:
+        """What retention has deleted meanwhile. A log that lacks anything else is not the one that was archived."""
+        if begins <= self.at:
+            self._differ(self.at, "the log has neither it nor what is behind it: was the topic deleted?")
+            begins = stop
+        self._found.skipped += min(begins, stop) - self.at
+        self.at = min(begins, stop)
+
+    def _chunk(self, logged: pa.Table, archived: pa.Table) -> None:
         self._check_days(archived)
         archived = archived.drop_columns(["day"])
         if logged.equals(archived):
@@ -223,16 +272,17 @@ _NOTHING = FILE_SCHEMA.append(pa.field("day", pa.string())).empty_table()
 
 class _File:
     def __init__(self, archive: Archive, file: ArchivedFile) -> None:
+        self._archive = archive
         self._file = file
         self._at = file.start
-        self._stream = archive.open(file)
         try:
+            self._stream = archive.open(file)
             opened = pq.ParquetFile(self._stream)
             if not opened.schema_arrow.equals(FILE_SCHEMA):
                 raise _Unreadable(file, f"has other columns: {', '.join(opened.schema_arrow.names)}", file.start)
             self._batches = opened.iter_batches(ROWS_PER_READ, use_threads=False)
         except (pa.ArrowInvalid, OSError) as error:
-            raise _Unreadable(file, f"can't be read: {error}", file.start) from None
+            raise self._failed(error) from None
         self._pending: pa.RecordBatch | None = None
 
     def take_before(self, offset: int) -> pa.Table:
@@ -255,10 +305,16 @@ class _File:
         try:
             rows = next(self._batches, None)
         except (pa.ArrowInvalid, OSError) as error:
-            raise _Unreadable(self._file, f"can't be read: {error}", self._at) from None
+            raise self._failed(error) from None
         if rows is not None:
             self._check_order(rows)
         return rows
+
+    def _failed(self, error: Exception) -> Exception:
+        """A file that was merged and deleted is no difference."""
+        if self._archive.is_gone(self._file):
+            return FileNotFoundError(self._file.path)
+        return _Unreadable(self._file, f"can't be read: {error}", self._at)
 
     def _check_order(self, rows: pa.RecordBatch) -> None:
         """Every record is behind the one before it, and within the range that the file answers for."""

@@ -11,6 +11,7 @@ import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
+from penstock.pipeline.durations import seconds
 from penstock.pipeline.problem import PipelineError
 from penstock.pipeline.transform.entries import Entries, FileError
 from penstock.pipeline.transform.model import ONCE, Format, Pipeline, Sink, Source, Watermark
@@ -18,7 +19,6 @@ from penstock.pipeline.transform.model import ONCE, Format, Pipeline, Sink, Sour
 FILE_BYTES_MAX = 1 << 20
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 MODES = ("append", "update", "complete")
 FORMATS = tuple(each.value for each in Format)
 
@@ -213,10 +213,10 @@ def _trigger(entries: Entries) -> float | None:
         return None
     if text == "once":
         return ONCE
-    match = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|min|h)", text)
-    if match is None or int(match[1]) == 0:
+    found = seconds(text)
+    if not found:
         raise entries.error("trigger", f"is {text!r}; it must be like 10s, 500ms, 1m, or once")
-    return int(match[1]) * UNITS_S[match[2]]
+    return found
 
 
 def _beside(file: Path, path: str) -> str:
