@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.options import OF_CLIENTS, Options
@@ -17,6 +18,7 @@ from penstock.pipeline.options import OF_CLIENTS, Options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.pipeline.archived_rows import Window
     from penstock.pipeline.progress import ProgressReporter
 
 __all__ = ["report_progress", "table"]
@@ -24,6 +26,7 @@ __all__ = ["report_progress", "table"]
 SETTING = "spark.penstock.bootstrap.servers"
 VARIABLE = "PENSTOCK_BOOTSTRAP"
 DEFAULT = "127.0.0.1:9092"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def table(
@@ -35,16 +38,16 @@ def table(
     group: str | None = None,
     options: Mapping[str, str] | None = None,
     fail_on_data_loss: bool = True,
-    filter_pushdown: bool = False,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> DataFrame:
     """A topic as one table, over its archive and its log: every record that it holds now, exactly once.
 
     The columns are those of `format("penstock")` with headers, and `day`, the day of the timestamp in UTC, by which the
     archive's folders are named. The archive is found by what its group has committed, unless it is named here. Filters
-    on partition, offset, timestamp and day leave files of the archive unread; and ranges of the log too, with
-    `filter_pushdown`, which is for a table that is used once: Spark keeps one plan for it, and would give whoever uses
-    it again, with other filters, what those before have left over. `options` are more of `format("penstock")` that
-    clients need, such as kafka.security.protocol.
+    on partition, offset, timestamp and day leave files of the archive unread. The log is read whole, unless the table
+    itself is of the records `since` a time, and before another (`until`; without a zone they are UTC). `options` are
+    more of `format("penstock")` that clients need, such as kafka.security.protocol.
 
     Raises DataLost where records are neither in the archive nor in the log any more, unless `fail_on_data_loss` is off.
     """
@@ -53,7 +56,21 @@ def table(
 
     given = {**(options or {}), "kafka.bootstrap.servers": bootstrap_of(spark, bootstrap)}
     client = Options(given, OF_CLIENTS, "table").client()
-    return make(spark, TableOptions(topic, client, given, archive, group, fail_on_data_loss, filter_pushdown))
+    return make(spark, TableOptions(topic, client, given, archive, group, fail_on_data_loss, _window(since, until)))
+
+
+def _window(since: datetime | None, until: datetime | None) -> Window:
+    from penstock.pipeline.archived_rows import Window
+
+    return Window(_milliseconds(since), _milliseconds(until))
+
+
+def _milliseconds(moment: datetime | None) -> int | None:
+    """Of the first record that is not before it: records have no finer times."""
+    if moment is None:
+        return None
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return -(-(aware - EPOCH) // timedelta(milliseconds=1))
 
 
 def report_progress(

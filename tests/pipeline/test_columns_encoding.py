@@ -42,7 +42,9 @@ some_rows = st.lists(
 
 
 def new_encoder(topic: str | None = None, **options: Any) -> RowEncoder:
+    batch_bytes_max = options.pop("batch_bytes_max", BATCH_BYTES_MAX)
     options = {"now_ms": lambda: NOW_MS, "first_of": lambda count: 0, **options}
+    options["batch_bytes_of"] = lambda topic: batch_bytes_max
     return RowEncoder(topic, COUNTS.__getitem__, **options)
 
 

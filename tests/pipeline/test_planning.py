@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,8 +14,18 @@ from penstock.pipeline import planning
 from penstock.pipeline.brokers import Brokers, Topic, TopicPartition
 from penstock.pipeline.fetching import OffsetRange
 from penstock.pipeline.filters import Bounds
-from penstock.pipeline.options import Edge, read_options, write_options
+from penstock.pipeline.options import (
+    HINTS,
+    OF_CLIENTS,
+    OF_READERS,
+    OF_WRITERS,
+    REASONS,
+    Edge,
+    read_options,
+    write_options,
+)
 from penstock.pipeline.problem import DataLost, OptionError
+from penstock.pipeline.source import from_json, to_json
 from penstock.protocol.compression import Compression
 
 PLACES = [TopicPartition("t", n) for n in range(4)]
@@ -134,9 +146,6 @@ def test_times_before_1970_are_times_like_others() -> None:
     assert bounds.first_ms == -86_400_000
     bounds.take(GreaterThan(("timestamp",), datetime(1969, 12, 30, tzinfo=UTC)))
     assert bounds.first_ms == -86_400_000
-    # As times that are asked for, -1 and -2 would be the ends of the log: nobody asks.
-    wanted = [OffsetRange(PLACES[0], 0, 10)]
-    assert planning.within(ListedTopics(), wanted, bounds) == wanted
 
 
 def test_times_are_rounded_to_where_nothing_is_lost() -> None:
@@ -156,6 +165,24 @@ def test_a_partition_that_vanishes_or_shrinks_is_told_of() -> None:
     planning.expect_no_loss({place: 7}, {}, read_options({**GIVEN, "failOnDataLoss": "FALSE"}, streaming=True))
 
 
+def test_a_topic_is_made_anew_if_it_has_another_id_than_it_had() -> None:
+    options = read_options({**GIVEN}, streaming=True)
+    assert planning.made_anew({}, {"t": "b"}, options) == set(), "offsets of old tell no ids"
+    assert planning.made_anew({"t": "a", "gone": "c"}, {"t": "a", "new": "d"}, options) == set()
+    with pytest.raises(DataLost, match="t was deleted and made anew"):
+        planning.made_anew({"t": "a"}, {"t": "b"}, options)
+    lenient = read_options({**GIVEN, "failOnDataLoss": "false"}, streaming=True)
+    assert planning.made_anew({"t": "a", "u": "c"}, {"t": "b", "u": "c"}, lenient) == {"t"}
+
+
+def test_offsets_are_those_of_the_connector_and_remember_topics() -> None:
+    offsets = {TopicPartition("t", 0): 7, TopicPartition("t", 1): 0}
+    assert to_json(offsets) == {"t": {"0": 7, "1": 0}}
+    known = to_json(offsets, {"t": "ab"})
+    assert known == {"t": {"0": 7, "1": 0}, "#ids": {"t": "ab"}}
+    assert from_json(known) == from_json(to_json(offsets)) == offsets
+
+
 def test_options_mean_what_those_of_the_connector_mean() -> None:
     options = read_options({**GIVEN, "MAXOFFSETSPERTRIGGER": "5", "maxTriggerDelay": "2m"}, streaming=True)
     assert options.client.bootstrap == (("a", 1), ("b", 2))
@@ -171,7 +198,17 @@ def test_options_mean_what_those_of_the_connector_mean() -> None:
     ("more", "problem"),
     [
         ({"endingOffsets": "latest"}, "'endingOffsets' is not for a stream"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "'kafka.security.protocol'"),
+        ({"kafka.security.protocol": "KERBEROS"}, "'kafka.security.protocol'"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "'kafka.sasl.mechanism' .* is missing"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}, "must be one of PLAIN, SCRAM"),
+        (
+            {
+                "kafka.security.protocol": "SASL_PLAINTEXT",
+                "kafka.sasl.mechanism": "PLAIN",
+                "kafka.sasl.jaas.config": "x.PlainLoginModule required;",
+            },
+            "'kafka.sasl.jaas.config' must be like",
+        ),
         ({"kafka.ssl.truststore.type": "JKS"}, "only PEM"),
         ({"maxTriggerDelay": "soon"}, "'maxTriggerDelay' is 'soon'"),
         ({"failOnDataLoss": "maybe"}, "must be true or false"),
@@ -187,6 +224,13 @@ def test_an_option_of_a_stream_that_makes_no_sense_is_named(more: dict[str, str]
         read_options({**GIVEN, **more}, streaming=True)
 
 
+def test_every_option_is_in_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs/spark.md").read_text().lower()
+    words = set(re.findall(r"`([\w.]+)`", text))
+    for name in OF_CLIENTS | OF_READERS | OF_WRITERS | HINTS:
+        assert name in words or name.removeprefix("kafka.") in words, name
+
+
 def test_a_sink_is_exactly_once_unless_it_is_told_otherwise() -> None:
     sink = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
     assert write_options(sink).exactly_once
@@ -194,8 +238,18 @@ def test_a_sink_is_exactly_once_unless_it_is_told_otherwise() -> None:
     assert (cheap.exactly_once, cheap.acks, cheap.compression) == (False, 1, Compression.LZ4)
     with pytest.raises(OptionError, match="must be all"):
         write_options({**sink, "kafka.acks": "1"})
-    with pytest.raises(OptionError, match=r"no option .kafka\.retries."):
-        write_options({**sink, "kafka.retries": "3"})
+    with pytest.raises(OptionError, match=r"no option .kafka\.transactional\.id.: tasks write under names"):
+        write_options({**sink, "kafka.transactional.id": "mine"})
+
+
+def test_what_only_tunes_the_clients_of_kafka_is_taken_and_means_nothing() -> None:
+    tuned = dict.fromkeys(HINTS, "1")
+    assert read_options({**GIVEN, **tuned}, streaming=True) == read_options(GIVEN, streaming=True)
+    sink = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
+    assert write_options({**sink, **tuned}) == write_options(sink)
+    for name in REASONS:
+        with pytest.raises(OptionError, match=f"no option {name!r}: "):
+            read_options({**GIVEN, name: "x"}, streaming=True)
 
 
 def test_writes_of_a_batch_are_named_by_words() -> None:

@@ -28,6 +28,7 @@ def test_offsets_are_known_by_their_shape() -> None:
         TopicPartition("orders", 0): 7,
         TopicPartition("orders", 12): 0,
     }
+    assert offsets_of(OURS, '{"orders": {"0": 7}, "#ids": {"orders": "ab"}}') == {TopicPartition("orders", 0): 7}
     assert offsets_of("KafkaV2[Subscribe[orders]]", '{"orders": {"0": 7}}') == {TopicPartition("orders", 0): 7}
     for end in (None, "", "7", "[1]", '{"n": 1}', '{"a": {"b": 1}}', '{"a": {"0": "x"}}', '{"a": {"0": -1}}', "{"):
         assert offsets_of(OURS, end) == {}, end

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from penstock.cli import main
+from penstock.cli.query import unambiguous
 from tests.brokers import BrokerProcess
 from tests.pipeline.histories import NOON_MS, TopicHistory, make
 
@@ -61,7 +62,7 @@ def test_rows_are_printed_as_a_table_as_csv_and_as_json(
         {"key": "trace", "value": "x"},
         {"key": "none", "value": None},
     ]
-    assert rows[1]["timestamp"] == "2024-10-04 12:00:01.000"
+    assert rows[1]["timestamp"] == "2024-10-04T12:00:01.000Z"
     assert rows[1]["day"] == "2024-10-04"
 
     sql = "SELECT key, value, headers FROM ORDERS WHERE offset < 3 ORDER BY offset DESC"
@@ -75,6 +76,33 @@ def test_rows_are_printed_as_a_table_as_csv_and_as_json(
     assert "gr\u00fc\u00df\\x1b[2Je" in printed.out, "nothing that is in a message drives the terminal"
     assert "k2" not in printed.out
     assert "there are more" in printed.err
+
+
+def test_json_has_every_column_and_says_in_which_zone_times_are(
+    spark: SparkSession, orders: TopicHistory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = "max(timestamp) AS t, max(timestamp_ntz'2024-10-04 12:00:00') AS t, collect_list(timestamp)[0] IS NULL AS n"
+    assert query(orders, f"SELECT {times} FROM ORDERS", "--format", "json") == 0
+    (row,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert row == {"t": "2024-10-04T12:00:03.000Z", "t_2": "2024-10-04 12:00:00.000", "n": False}
+    assert unambiguous(["a", "a", "a_2", "a"]) == ["a", "a_3", "a_2", "a_4"]
+
+
+def test_a_table_that_filters_narrow_is_read_in_one_place_only(
+    spark: SparkSession, orders: TopicHistory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for sql, expected in (
+        ("SELECT offset FROM ORDERS WHERE offset = 3 UNION ALL SELECT offset FROM ORDERS WHERE offset = 2", {"2", "3"}),
+        ("WITH o AS (SELECT offset FROM ORDERS) SELECT * FROM o WHERE offset = 3 UNION ALL TABLE o", {*"0123"}),
+        (f"SELECT offset FROM ORDERS WHERE offset = 3 UNION ALL SELECT offset FROM {spelled(orders)}", {*"0123"}),
+    ):
+        assert query(orders, sql, "--format", "csv") == 0
+        assert set(capsys.readouterr().out.split()[1:]) == expected, sql
+
+
+def spelled(orders: TopicHistory) -> str:
+    """The table, in words that do not show its name."""
+    return f"IDENTIFIER('`{orders.topic[:3]}' || '{orders.topic[3:]}`')"
 
 
 def test_what_is_wrong_is_said_with_what_to_do(
@@ -93,6 +121,18 @@ def test_what_is_wrong_is_said_with_what_to_do(
         assert expected in printed.err, sql
         assert len(printed.err) < 600, sql
         assert not printed.out, sql
+
+
+def test_an_archive_that_is_a_file_is_no_archive(
+    spark: SparkSession, orders: TopicHistory, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "a-file"
+    file.write_text("")
+    sql, where = f"SELECT * FROM `{orders.topic}`", ["--archive", f"{orders.topic}={file}"]
+    assert main(["query", sql, *where, "--bootstrap", orders.bootstrap]) == 1
+    printed = capsys.readouterr()
+    assert f"can't read '{orders.topic}'" in printed.err
+    assert len(printed.err.splitlines()) == 1
 
 
 def test_the_command_prints_its_rows_and_nothing_else(orders: TopicHistory) -> None:

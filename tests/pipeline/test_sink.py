@@ -56,6 +56,7 @@ def test_brokers_without_two_phases_are_refused_and_take_rows_at_least_once(
     new_broker: Callable[..., BrokerProcess],
 ) -> None:
     broker = new_broker(transaction_two_phase_commit_enable="false")
+    assert run_penstock("topic", "create", "t", "--bootstrap", broker.bootstrap).code == 0
     given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "t"}
     for make in (PenstockDataSource(given).writer, PenstockDataSource(given).streamWriter):
         with pytest.raises(PipelineError, match='delivery="at-least-once"'):

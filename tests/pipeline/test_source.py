@@ -114,11 +114,6 @@ def test_a_batch_begins_and_ends(read: Callable[..., DataFrame], broker: BrokerP
     by_time = json.dumps({topic: {"0": late, "1": 0}})
     assert offsets(startingOffsetsByTimestamp=by_time) == [(p, o) for p, o in whole if o >= 45 or p]
     assert offsets(startingTimestamp=10**12, startingOffsetsByTimestampStrategy="latest") == []
-    assert sorted(offsets(filterPushdown=True)) == whole
-    assert read(topic, filterPushdown=True).where("partition = 1 and offset >= 48").count() == 2
-    pruned = read(topic, filterPushdown=True).where("partition = 1 and offset >= 48")
-    assert pruned.rdd.getNumPartitions() == 1
-    assert read(topic, filterPushdown=True).where("timestamp >= '1970-01-01 00:18:10'").count() == 10
 
 
 @pytest.mark.parametrize("enabled", ["true", "false"])
@@ -134,7 +129,8 @@ def test_a_session_reads_whether_it_pushes_filters_down_or_not(
         rows = read(topic)
         assert rows.where("offset >= 8").count() == 2
         assert rows.count() == 10, "a DataFrame is what it was, whatever it was used for before"
-        assert read(topic, filterPushdown=True).where("offset >= 8").count() == 2
+        assert rows.where("offset >= 8").union(rows.where("offset < 3")).count() == 5
+        assert rows.where("offset < 4").join(rows.where("offset >= 2"), "offset").count() == 2
     finally:
         spark.conf.set(name, str(before))
 
@@ -142,13 +138,17 @@ def test_a_session_reads_whether_it_pushes_filters_down_or_not(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"kafka.fetch.min.bytes": 1}, "no option 'kafka.fetch.min.bytes'"),
+        ({"kafka.fetch.size": 1}, "no option 'kafka.fetch.size'"),
         ({"startingOffsets": "latest"}, "startingOffsets"),
         ({"startingOffsets": '{"other": {"0": 1}}'}, "does not say where"),
         ({"startingTimestamp": 10**13}, "no record of"),
         ({"subscribePattern": "x.*"}, "one of the options"),
         ({"minPartitions": "many"}, "'minPartitions' is 'many'"),
         ({"subscribe": "no-such-topic"}, "there is no such topic"),
+        ({"startingOffsets": '{"TOPIC": {"0": 4}}'}, "'startingOffsets' has 4 for rows-.*-0, which ends at 3"),
+        ({"endingOffsets": '{"TOPIC": {"0": 4}}'}, "'endingOffsets' has 4 for rows-.*-0, which ends at 3"),
+        ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "no broker answers .127.0.0.1:1: .*refused"),
+        ({"filterPushdown": "true"}, "no option 'filterpushdown': Spark .* would use ranges"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused_by_name(
@@ -156,8 +156,38 @@ def test_an_option_that_makes_no_sense_is_refused_by_name(
 ) -> None:
     topic = new_topic()
     fill(broker.bootstrap, topic, 3)
+    given = {name: str(value).replace("TOPIC", topic) for name, value in options.items()}
+    begun = time.monotonic()
     with pytest.raises(PySparkException, match=problem):
-        read(topic, **options).count()
+        read(topic, **given).count()
+    assert time.monotonic() - begun < 30, "nobody waits for what can't come"
+
+
+def test_offsets_behind_the_end_are_the_end_where_loss_is_put_up_with(
+    read: Callable[..., DataFrame], broker: BrokerProcess, new_topic: Topics
+) -> None:
+    topic = new_topic(2)
+    fill(broker.bootstrap, topic, 6, 2)
+    starting, ending = json.dumps({topic: {"0": 7, "1": 1}}), json.dumps({topic: {"0": 9, "1": 9}})
+    begun = time.monotonic()
+    rows = read(topic, startingOffsets=starting, endingOffsets=ending, failOnDataLoss=False)
+    assert sorted((row.partition, row.offset) for row in rows.collect()) == [(1, 1), (1, 2)]
+    assert time.monotonic() - begun < 60, "nobody waits for what can't come"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"startingOffsets": "erliest"}, "option 'startingOffsets' is 'erliest'"),
+        ({"endingOffsets": "latest"}, "option 'endingOffsets' is not for a stream"),
+    ],
+)
+def test_an_option_that_is_not_for_a_stream_is_named(
+    stream: Stream, new_topic: Topics, options: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(PySparkException, match=problem) as refused:
+        stream.run(subscribe=new_topic(), **options)
+    assert "UnboundLocalError" not in str(refused.value), "Spark's own, where a reader can't be made"
 
 
 def test_a_stream_goes_on_where_it_was_and_finds_new_partitions(
@@ -188,6 +218,26 @@ def test_a_stream_tells_of_records_that_are_gone(stream: Stream, broker: BrokerP
     with pytest.raises(StreamingQueryException, match=f"{topic}-0 begins at 15, and was to be read from 10"):
         stream.run(**options)
     assert [offset for _, offset, _ in stream.run(**options, failOnDataLoss=False)] == [15, 16, 17, 18, 19]
+
+
+def test_a_topic_that_was_made_anew_between_two_runs_is_another_one(
+    stream: Stream, broker: BrokerProcess, new_topic: Topics
+) -> None:
+    topic = new_topic()
+    fill(broker.bootstrap, topic, 5)
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    assert len(stream.run(**options)) == 5
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    time.sleep(0.5)
+    create_topic(broker.bootstrap, topic)
+    fill(broker.bootstrap, topic, 8, first=100)
+    with pytest.raises(StreamingQueryException, match=f"{topic} was deleted and made anew since it was read"):
+        stream.run(**options)
+    values = [value for _, _, value in stream.run(**options, failOnDataLoss=False)]
+    assert values == [str(n) for n in range(100, 108)]
+    fill(broker.bootstrap, topic, 1, first=108)
+    assert [value for _, _, value in stream.run(**options)] == ["108"]
 
 
 def test_topics_of_a_pattern_are_found_while_the_query_lives(

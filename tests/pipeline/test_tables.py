@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,9 @@ def test_filters_leave_files_and_ranges_unread(spark: SparkSession, orders: Topi
     whole = table(spark, orders.topic, bootstrap=orders.bootstrap, archive=location)
     assert whole.where("offset between 70 and 75").count() == 12
     assert whole.count() == len(everything), "a table is what it was, whatever it was used for before"
-    rows = table(spark, orders.topic, bootstrap=orders.bootstrap, archive=location, filter_pushdown=True)
+    given = {"kafka.bootstrap.servers": orders.bootstrap}
+    options = tables.TableOptions(orders.topic, settings_of(orders.bootstrap), given, archive=location, used_once=True)
+    rows = tables.table(spark, options)
 
     some = rows.where("offset between 70 and 75 and partition = 1")
     assert of_rows(some.collect()) == [each for each in everything if each[0] == 1 and 70 <= each[1] <= 75]
@@ -147,6 +150,26 @@ def test_a_topic_whose_files_spark_would_pass_over_is_read_by_us(
     hidden.archive_range(0, 40)
     rows = table(spark, name, bootstrap=broker.bootstrap, archive=hidden.archive.location.given)
     assert of_rows(rows.collect()) == everything
+
+
+def test_a_table_of_a_time_reads_no_more_of_the_log_and_is_the_same_for_everyone(
+    spark: SparkSession, orders: TopicHistory
+) -> None:
+    everything = orders.records(PARTITIONS)
+    orders.archive_range(0, 60, 0)
+    first, stop = NOON_MS + DAY_MS // 32 * 100, NOON_MS + DAY_MS // 32 * 440
+    since, until = (datetime.fromtimestamp(each / 1000, UTC) for each in (first, stop))
+    expected = [each for each in everything if first <= each[2] < stop]
+    location = orders.archive.location.given
+    rows = table(
+        spark, orders.topic, bootstrap=orders.bootstrap, archive=location, since=since, until=until.replace(tzinfo=None)
+    )
+    whole = rows.select("*")
+    assert of_rows(whole.collect()) == expected
+    assert scanned(whole)["log"] == 330, "from the first record that is late enough, up to the first that is not"
+    few = [each for each in expected if each[1] < 70 or each[1] >= 200]
+    assert of_rows(rows.where("offset < 70").union(rows.where("offset >= 200")).collect()) == few
+    assert rows.count() == len(expected)
 
 
 def test_an_archive_that_spark_has_no_jar_for_is_read_by_us(

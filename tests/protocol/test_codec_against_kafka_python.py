@@ -28,6 +28,7 @@ MODULES = [
     "metadata.metadata",
     "producer.produce",
     "producer.transaction",
+    "sasl",
 ]
 CLASSES: dict[str, Any] = {}
 for module in MODULES:

@@ -31,7 +31,7 @@ def narrow_to_kio(name: str, value: Any, rng: random.Random) -> Any:
     """kio holds errors as an enum and times as Python's own, which reach less far than an int64."""
     if name in ("error_code", "partition_error_code"):
         return rng.randrange(-1, 134)
-    if name == "retention_time_ms":
+    if name in ("retention_time_ms", "session_lifetime_ms"):
         return max(-LONGEST_TIMEDELTA_MS, min(value, LONGEST_TIMEDELTA_MS))
     if name == "transaction_start_time_ms":
         return rng.choice([0, 1_700_000_000_123, NEWEST_DATETIME_MS])

@@ -118,22 +118,25 @@ class Tables:
     def _is_read_once(self, topic: str) -> bool:
         """Whether the query can't but read the table in one place: else filters must not reach its log."""
         words = self._sql.lower()
-        return words.count(topic.lower()) == 1 and re.search(r"\bwith\b", words) is None
+        return words.count(topic.lower()) == 1 and re.search(r"\b(with|identifier)\b", words) is None
 
     def _table(self, topic: str) -> DataFrame:
+        from penstock.pipeline.options import OF_CLIENTS, Options
         from penstock.pipeline.problem import PipelineError
-        from penstock.spark import table
+        from penstock.pipeline.tables import TableOptions, table
 
+        given = {"kafka.bootstrap.servers": self._bootstrap}
+        options = TableOptions(
+            topic,
+            Options(given, OF_CLIENTS, "table").client(),
+            given,
+            archive=self._archives.get(topic),
+            fail_on_data_loss=self.fail_on_data_loss,
+            used_once=self._is_read_once(topic),
+        )
         try:
-            return table(
-                self._spark,
-                topic,
-                bootstrap=self._bootstrap,
-                archive=self._archives.get(topic),
-                fail_on_data_loss=self.fail_on_data_loss,
-                filter_pushdown=self._is_read_once(topic),
-            )
-        except PipelineError as problem:
+            return table(self._spark, options)
+        except (PipelineError, OSError) as problem:
             raise Problem(f"can't read {topic!r}: {problem}") from problem
 
 
@@ -180,18 +183,40 @@ def print_rows(rows: DataFrame, form: str, limit: int | None) -> None:
             _print_table(names, rows, limit or TABLE_ROWS)
             return
         wanted = rows if limit is None else rows.limit(limit)
-        write = _print_csv if form == "csv" else _print_json
-        write(names, _plain_rows(wanted.toLocalIterator()))
+        if form == "csv":
+            _print_csv(names, _plain_rows(wanted.toLocalIterator()))
+        else:
+            _print_json(unambiguous(names), _plain_rows(wanted.toLocalIterator(), zones=_zones(rows)))
     except BrokenPipeError:
         raise
     except Exception as failure:
         raise explain(failure, "the query failed") from failure
 
 
-def _plain_rows(rows: Iterable[Any]) -> Iterator[list[Any]]:
+def _plain_rows(rows: Iterable[Any], zones: list[str] | None = None) -> Iterator[list[Any]]:
     from penstock.cli.sparking import plain
 
-    return ([plain(cell) for cell in row] for row in rows)
+    for row in rows:
+        yield [plain(cell, zone) for cell, zone in zip(row, zones or [""] * len(row))]
+
+
+def _zones(rows: DataFrame) -> list[str]:
+    """What is written behind the times of each column: a program can't ask in which zone they are."""
+    from pyspark.sql.types import TimestampNTZType
+
+    return ["" if isinstance(each.dataType, TimestampNTZType) else "Z" for each in rows.schema]
+
+
+def unambiguous(names: list[str]) -> list[str]:
+    """A JSON object has each name once: the second column of a name is `name_2`, unless another one is called so."""
+    found: list[str] = []
+    for name in names:
+        count, chosen = 1, name
+        while chosen in found or (count > 1 and chosen in names):
+            count += 1
+            chosen = f"{name}_{count}"
+        found.append(chosen)
+    return found
 
 
 def _print_table(names: list[str], rows: DataFrame, limit: int) -> None:

@@ -105,6 +105,7 @@ def _asked(args: argparse.Namespace) -> tuple[str, ...]:
 
 def _planned(args: argparse.Namespace, folder: Path, connection: Connection) -> ReplayPlan:
     """The plan that is there already, or a new one."""
+    from penstock.pipeline.folders import expect_writable
     from penstock.pipeline.problem import PipelineError
     from penstock.pipeline.replaying import expect_same_topics, read_plan, write_plan
 
@@ -115,10 +116,11 @@ def _planned(args: argparse.Namespace, folder: Path, connection: Connection) -> 
             with _brokers(connection) as brokers:
                 expect_same_topics(brokers, plan)
             return plan
+        expect_writable(str(folder))
         plan = _new_plan(args, connection)
         write_plan(folder, plan)
         return plan
-    except PipelineError as problem:
+    except (PipelineError, OSError) as problem:
         raise Problem(f"can't replay {args.topic!r}: {problem}") from problem
 
 

@@ -36,6 +36,8 @@ def session(name: str, master: str | None, more: Mapping[str, str] | None = None
     for noisy in NOISY:
         logging.getLogger(noisy).disabled = True
     running = SparkSession.getActiveSession() is not None
+    if not running and sys.stderr.isatty():
+        print("penstock: starting Spark …", file=sys.stderr, flush=True)
     from tempfile import TemporaryFile
 
     with TemporaryFile() as log:
@@ -92,25 +94,26 @@ def first_sentence(line: str) -> str:
     return CODE.sub("", CONDITION.sub("", line)).strip()
 
 
-def plain(value: Any) -> Any:
-    """A cell of a row as JSON has it."""
+def plain(value: Any, zone: str = "") -> Any:
+    """A cell of a row as JSON has it; times with their zone behind, if one is given, as ISO 8601 has them."""
     from datetime import date, datetime
     from decimal import Decimal
 
     if isinstance(value, bytes | bytearray):
         return _text(bytes(value))
     if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="milliseconds" if value.microsecond % 1000 == 0 else "auto")
+        precision = "milliseconds" if value.microsecond % 1000 == 0 else "auto"
+        return value.isoformat(sep="T" if zone else " ", timespec=precision) + zone
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, dict):
-        return {str(plain(name)): plain(each) for name, each in value.items()}
+        return {str(plain(name, zone)): plain(each, zone) for name, each in value.items()}
     if hasattr(value, "asDict"):
-        return {name: plain(each) for name, each in value.asDict().items()}
+        return {name: plain(each, zone) for name, each in value.asDict().items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(each, zone) for each in value]
     return value
 
 

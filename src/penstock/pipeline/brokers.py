@@ -73,6 +73,7 @@ class Brokers:
         self._connections: dict[Address, Connection] = {}
         self._topics: dict[str, Topic] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
+        self._reached = False  # any broker, ever
 
     def __enter__(self) -> Brokers:
         return self
@@ -91,6 +92,7 @@ class Brokers:
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connections[address] = Connection(address, self.settings)
+            self._reached = True
         return connection
 
     def any(self) -> Connection:
@@ -116,13 +118,17 @@ class Brokers:
 
     def until_answered(self, attempt: Callable[[], T], what: str, patience_s: float | None = None) -> T:
         """Tries again while the failure is of the kind that passes, and the time lasts."""
-        deadline = time.monotonic() + (self.settings.patience_s if patience_s is None else patience_s)
+        begun = time.monotonic()
+        patience_s = self.settings.patience_s if patience_s is None else patience_s
         pause_s = PAUSE_S_FIRST
         while True:
+            deadline = begun + patience_s
             try:
                 return attempt()
             except Unreachable as error:
                 problem: Exception = error
+                if self.settings.reach_s is not None and not self._reached:
+                    deadline = begun + min(patience_s, self.settings.reach_s)
             except ApiError as error:
                 if error.code not in PASSING:
                     raise

@@ -10,18 +10,23 @@ import socket
 import ssl
 import struct
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from penstock.pipeline.sasl import NotAuthenticated, Sasl, converse
 from penstock.protocol.apis import RESPONSE_OF
+from penstock.protocol.errors import ErrorCode
 from penstock.protocol.framing import read_response, request_frame
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.protocol.schema import Message
 from penstock.protocol.wire import DecodeError
 
 ANSWER_MAX_BYTES = 256 << 20
 CONNECT_TIMEOUT_S = 10.0
 RECEIVE_BUFFER_BYTES = 4 << 20
+REACH_S = 5.0
 
 M = TypeVar("M", bound=Message)
 
@@ -42,6 +47,7 @@ class Security:
     key_file: str | None = None
     key_password: str | None = None
     check_host: bool = True
+    sasl: Sasl | None = None
 
     def wrap(self, plain: socket.socket, host: str) -> socket.socket:
         if not self.tls:
@@ -60,6 +66,11 @@ class ClientSettings:
     request_timeout_s: float = 30.0  # for one answer
     patience_s: float = 120.0  # for a request with all its retries
     security: Security = Security()
+    reach_s: float | None = None  # for the first broker that answers at all, if not so patient
+
+    def hasty(self) -> ClientSettings:
+        """For a driver that plans: an address at which nobody is ought to be told at once."""
+        return replace(self, reach_s=REACH_S)
 
 
 class Connection:
@@ -77,6 +88,8 @@ class Connection:
         except OSError as error:
             raise Unreachable(f"{self.name}: {error}") from error
         self._newest = self._ask_versions()
+        if settings.security.sasl is not None:
+            self._authenticate(settings.security.sasl)
 
     @property
     def name(self) -> str:
@@ -93,6 +106,25 @@ class Connection:
             self.close()
             raise Unreachable(f"{self.name} does not say what it speaks (error {answer.error_code})")
         return {each.key: each.max_version for each in answer.api_keys}
+
+    def _authenticate(self, sasl: Sasl) -> None:
+        request = SaslHandshakeRequest(mechanism=sasl.mechanism)
+        answer = self.ask(request, self.newest(SaslHandshakeRequest, 1))
+        try:
+            if answer.error_code:
+                taken = " and ".join(answer.mechanisms) or "nothing"
+                raise NotAuthenticated(f"it takes {taken}, and no {sasl.mechanism}")
+            converse(sasl.conversation(), self._one_step)
+        except NotAuthenticated as error:
+            self.close()
+            raise NotAuthenticated(f"{self.name} does not let {sasl.username!r} in: {error}") from error
+
+    def _one_step(self, said: bytes) -> bytes:
+        request = SaslAuthenticateRequest(auth_bytes=said)
+        answer = self.ask(request, self.newest(SaslAuthenticateRequest, 2))
+        if answer.error_code:
+            raise NotAuthenticated(answer.error_message or ErrorCode(answer.error_code).name)
+        return bytes(answer.auth_bytes)
 
     def newest(self, request: type[Message], at_most: int) -> int:
         """The version to speak: the newest that both sides know, and not above what the caller can handle."""

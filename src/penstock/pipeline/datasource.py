@@ -11,10 +11,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.pipeline.options import OF_CLIENTS, OF_READERS, Options, read_options, write_options
+from penstock.pipeline.options import read_options, write_options
 from penstock.pipeline.problem import OptionError
-from penstock.pipeline.sink import BatchWriter, StreamWriter, check_brokers, check_columns, new_job
-from penstock.pipeline.source import BatchReader, StreamReader, check_schema, row_schema
+from penstock.pipeline.sink import BatchWriter, StreamWriter, check_brokers, check_columns, check_topic, new_job
+from penstock.pipeline.source import BatchReader, RefusedStreamReader, StreamReader, check_schema, row_schema
 
 
 class PenstockDataSource(DataSource):
@@ -23,8 +23,7 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        options = Options(self.options, OF_CLIENTS | OF_READERS, "source")
-        return row_schema(options.flag("includeHeaders", False))
+        return row_schema(read_options(self.options, streaming=None).headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options, streaming=False)
@@ -32,8 +31,11 @@ class PenstockDataSource(DataSource):
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = read_options(self.options, streaming=True)
-        check_schema(schema, options.headers)
+        try:
+            options = read_options(self.options, streaming=True)
+            check_schema(schema, options.headers)
+        except OptionError as problem:
+            return RefusedStreamReader(problem)
         return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -41,7 +43,9 @@ class PenstockDataSource(DataSource):
         check_columns(schema, options)
         if overwrite:
             raise OptionError("rows can be appended to topics only: mode overwrite would have to delete them")
-        check_brokers(options)
+        if options.batch is None:  # else a stream runs, which is as patient as its tasks
+            check_topic(options)
+            check_brokers(options)
         return BatchWriter(options, new_job())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

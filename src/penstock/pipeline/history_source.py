@@ -56,7 +56,6 @@ OF_HISTORY = frozenset(
 REGISTERED: WeakSet[SparkSession] = WeakSet()  # sessions that know the format; Spark warns of a second time
 RECORDS_PER_TASK = 2_000_000
 OFFSETS_PER_BATCH = 1_000_000
-SAVED_UP_S = 10.0  # of a rate that was not used, for later
 
 
 @dataclass
@@ -147,7 +146,7 @@ class HistoryReader(DataSourceReader):
         self._history = history
         self._ranges = ranges
         self._from_archive = from_archive  # whether to look there first
-        self._narrows = narrows  # only where the DataFrame is used once: see BatchReader
+        self._narrows = narrows  # only where the table is used in one place of one query: see BatchReader
         self._bounds = Bounds()
 
     def _push(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -223,8 +222,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._history = history
         self._limits = limits
         self._archived: dict[int, list[Piece]] | None = None
-        self._allowed = 0.0
-        self._counted_at: float | None = None
+        self._turn_at = 0.0  # when rows may go again, where there is a rate
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_archived": None}
@@ -240,32 +238,20 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         left = sum(max(0, end[place] - begun.get(place, 0)) for place in end)
         if not left:
             return start
-        most = self._limits.offsets_max
-        if self._limits.rows_per_second is not None:
-            most = min(most, self._wait_for_turn(self._limits.rows_per_second, left))
-        return to_json(planning.limited(begun, end, most))
+        rate = self._limits.rows_per_second
+        if rate is None:
+            return to_json(planning.limited(begun, end, self._limits.offsets_max))
+        time.sleep(max(0.0, self._turn_at - time.monotonic()))
+        end = planning.limited(begun, end, min(rate, self._limits.offsets_max))
+        # A second's rows at most, and as long as they are worth until the next: time that was not used is not saved up.
+        self._turn_at = time.monotonic() + sum(end[place] - begun.get(place, 0) for place in end) / rate
+        return to_json(end)
 
     def reportLatestOffset(self) -> OffsetsJson | None:
         return to_json(self._limits.ending)
 
     def prepareForTriggerAvailableNow(self) -> None:
         pass  # the end was known before the query began
-
-    def _wait_for_turn(self, rate: int, left: int) -> int:
-        """How many rows may go now. A batch takes its time, and the rows of that time are saved up for the next."""
-        now = time.monotonic()
-        if self._counted_at is None:
-            self._allowed = float(rate)
-        else:
-            self._allowed = min(self._allowed + rate * (now - self._counted_at), rate * SAVED_UP_S)
-        wanted = min(rate, left)
-        if self._allowed < wanted:
-            time.sleep((wanted - self._allowed) / rate)
-            self._allowed = float(wanted)
-        self._counted_at = time.monotonic()
-        most = max(1, min(int(self._allowed), left))
-        self._allowed -= most
-        return most
 
     def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
         begun, ended = from_json(start), from_json(end)

@@ -16,9 +16,12 @@ from penstock.pipeline.brokers import TopicPartition
 from penstock.pipeline.connection import Address, ClientSettings, Security
 from penstock.pipeline.durations import seconds
 from penstock.pipeline.problem import OptionError
+from penstock.pipeline.sasl import MECHANISMS, Sasl
 from penstock.protocol.compression import Compression
 
 DEFAULT_PORT = 9092
+JAAS_ENTRY = re.compile(r'''(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"''')
+JAAS_ESCAPE = re.compile(r"\\(.)")
 OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})  # which Spark hands on to sources and sinks
 
 OF_CLIENTS = frozenset(
@@ -33,6 +36,10 @@ OF_CLIENTS = frozenset(
         "kafka.ssl.keystore.type",
         "kafka.ssl.key.password",
         "kafka.ssl.endpoint.identification.algorithm",
+        "kafka.sasl.mechanism",
+        "kafka.sasl.jaas.config",
+        "kafka.sasl.username",
+        "kafka.sasl.password",
     }
 )
 OF_READERS = frozenset(
@@ -54,11 +61,7 @@ OF_READERS = frozenset(
         "minpartitions",
         "maxrecordsperpartition",
         "includeheaders",
-        "filterpushdown",
         "groupidprefix",
-        "kafkaconsumer.polltimeoutms",
-        "fetchoffset.numretries",
-        "fetchoffset.retryintervalms",
         "kafka.isolation.level",
         "kafka.group.id",
         "kafka.max.partition.fetch.bytes",
@@ -69,6 +72,56 @@ OF_WRITERS = frozenset(
     {"topic", "delivery", "kafka.acks", "kafka.compression.type", "includeheaders", "batchid", "writeid"}
 )
 
+# What makes Kafka's own clients quicker or more patient, and changes no row. Taken, and without effect: tasks fetch and
+# send as much as is good for Spark, and try again for as long as it may help.
+HINTS = frozenset(
+    {
+        "fetchoffset.numretries",
+        "fetchoffset.retryintervalms",
+        "kafkaconsumer.polltimeoutms",
+        "kafka.batch.size",
+        "kafka.buffer.memory",
+        "kafka.connections.max.idle.ms",
+        "kafka.default.api.timeout.ms",
+        "kafka.delivery.timeout.ms",
+        "kafka.fetch.max.bytes",
+        "kafka.fetch.max.wait.ms",
+        "kafka.fetch.min.bytes",
+        "kafka.heartbeat.interval.ms",
+        "kafka.linger.ms",
+        "kafka.max.block.ms",
+        "kafka.max.in.flight.requests.per.connection",
+        "kafka.max.poll.interval.ms",
+        "kafka.max.poll.records",
+        "kafka.metadata.max.age.ms",
+        "kafka.receive.buffer.bytes",
+        "kafka.reconnect.backoff.max.ms",
+        "kafka.reconnect.backoff.ms",
+        "kafka.retries",
+        "kafka.retry.backoff.max.ms",
+        "kafka.retry.backoff.ms",
+        "kafka.send.buffer.bytes",
+        "kafka.session.timeout.ms",
+    }
+)
+
+BINARY = "keys and values are columns of bytes: cast them, or decode them by Spark's functions"
+REASONS = {
+    "filterpushdown": "Spark 4.3 would use ranges that one query's filters have narrowed for other queries too; name "
+    "what is to be read by assign, startingOffsets, endingOffsets, startingTimestamp or endingTimestamp",
+    "kafka.auto.offset.reset": "startingOffsets says where a query begins, and failOnDataLoss what a gap means",
+    "kafka.enable.auto.commit": "a query's offsets are in its checkpoint; report_progress commits them to a group",
+    "kafka.enable.idempotence": "rows are always written so",
+    "kafka.interceptor.classes": "no Java class runs here",
+    "kafka.key.deserializer": BINARY,
+    "kafka.key.serializer": BINARY,
+    "kafka.max.request.size": "the topic's max.message.bytes is what counts",
+    "kafka.partitioner.class": "a column 'partition' chooses, or the key as in every client",
+    "kafka.transactional.id": "tasks write under names of their own, if delivery is exactly-once",
+    "kafka.value.deserializer": BINARY,
+    "kafka.value.serializer": BINARY,
+}
+
 
 class Options:
     """The options of one source or sink. Every one that is asked for must be among those that it takes."""
@@ -78,8 +131,9 @@ class Options:
         self._names = {name.lower(): name for name in given}
         self._what = what
         for name in sorted(self._given):
-            if name not in known and name not in OF_SPARK:
-                raise OptionError(f"the penstock {what} has no option {self._names[name]!r}")
+            if name not in known and name not in OF_SPARK and name not in HINTS:
+                reason = f": {REASONS[name]}" if name in REASONS else ""
+                raise OptionError(f"the penstock {what} has no option {self._names[name]!r}{reason}")
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._given
@@ -151,19 +205,36 @@ class Options:
         )
 
     def _security(self) -> Security:
-        protocol = self.choice("kafka.security.protocol", ("plaintext", "ssl"), "plaintext")
+        among = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+        protocol = self.choice("kafka.security.protocol", among, "plaintext")
         for name in ("kafka.ssl.truststore.type", "kafka.ssl.keystore.type"):
             if (self.text(name) or "PEM").upper() != "PEM":
                 raise OptionError(f"option {name!r} is {self.text(name)!r}; only PEM files are read")
         keystore = self.text("kafka.ssl.keystore.location")
         return Security(
-            tls=protocol == "ssl",
+            tls=protocol.endswith("ssl"),
             ca_file=self.text("kafka.ssl.truststore.location"),
             certificate_file=keystore,
             key_file=keystore,
             key_password=self.text("kafka.ssl.key.password"),
             check_host=self.text("kafka.ssl.endpoint.identification.algorithm") != "",
+            sasl=self._sasl() if protocol.startswith("sasl") else None,
         )
+
+    def _sasl(self) -> Sasl:
+        mechanism = self.required("kafka.sasl.mechanism").upper()
+        if mechanism not in MECHANISMS:
+            among = ", ".join(MECHANISMS)
+            raise OptionError(f"option 'kafka.sasl.mechanism' is {mechanism!r}; it must be one of {among}")
+        if "kafka.sasl.jaas.config" not in self:
+            return Sasl(mechanism, self.required("kafka.sasl.username"), self.required("kafka.sasl.password"))
+        found = dict(JAAS_ENTRY.findall(self.required("kafka.sasl.jaas.config")))
+        if not {"username", "password"} <= found.keys():
+            raise OptionError(
+                "option 'kafka.sasl.jaas.config' must be like org.apache.kafka.common.security.plain.PlainLoginModule "
+                'required username="…" password="…";'
+            )
+        return Sasl(mechanism, *(JAAS_ESCAPE.sub(r"\1", found[name]) for name in ("username", "password")))
 
 
 def _address(text: str) -> Address:
@@ -216,13 +287,13 @@ class ReadOptions:
     partitions_min: int | None
     records_max: int | None  # in one partition of Spark's
     headers: bool
-    filter_pushdown: bool
     committed: bool
     group: str | None  # for whoever reports progress
     fetch_bytes: int | None
 
 
-def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
+    """Of a stream, of a batch, or of something that may become either."""
     options = Options(given, OF_CLIENTS | OF_READERS, "source")
     if streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
@@ -230,7 +301,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
                 raise OptionError(f"option {name!r} is not for a stream, which has no end")
     starting = _position(options, "starting", Edge.LATEST if streaming else Edge.EARLIEST)
     ending = _position(options, "ending", Edge.LATEST)
-    if not streaming:
+    if streaming is False:
         _refuse_edge(starting, -1, "startingOffsets", "latest")
         _refuse_edge(ending, -2, "endingOffsets", "earliest")
     prefix = options.text("groupIdPrefix")
@@ -248,7 +319,6 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         partitions_min=options.number("minPartitions", 1),
         records_max=options.number("maxRecordsPerPartition", 1),
         headers=options.flag("includeHeaders", False),
-        filter_pushdown=options.flag("filterPushdown", False),
         committed=options.choice("kafka.isolation.level", ("read_committed", "read_uncommitted"), "read_committed")
         == "read_committed",
         group=options.text("kafka.group.id") or prefix,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from penstock.pipeline.brokers import EARLIEST, LATEST, Brokers, Topic, TopicPartition
 from penstock.pipeline.fetching import OffsetRange
-from penstock.pipeline.filters import Bounds
 from penstock.pipeline.options import Edge, Position, ReadOptions
 from penstock.pipeline.problem import DataLost, OptionError
+
+log = logging.getLogger("penstock.source")
 
 Offsets = dict[TopicPartition, int]
 OURS = "__penstock_"  # topics of the pipeline itself begin so
@@ -69,7 +71,19 @@ def resolve(
     for place, offset in found.items():
         if offset < 0:
             raise OptionError(f"option '{side}Offsets' has {offset} for {place}; -2 is earliest, -1 latest")
-    return found
+    return _inside(brokers, found, options, side)
+
+
+def _inside(brokers: Brokers, found: Offsets, options: ReadOptions, side: str) -> Offsets:
+    """Nothing begins or ends behind the end. What is in open transactions can't be read, but be left out."""
+    latest = edges(brokers, found, Edge.LATEST, options.committed and side == "ending")
+    for place, offset in found.items():
+        if offset > latest.get(place, offset) and options.fail_on_data_loss:
+            raise OptionError(
+                f"option '{side}Offsets' has {offset} for {place}, which ends at {latest[place]}. Option "
+                'failOnDataLoss="false" takes the end instead.'
+            )
+    return {place: min(offset, latest.get(place, offset)) for place, offset in found.items()}
 
 
 def _expect_each(places: list[TopicPartition], given: Mapping[TopicPartition, int], name: str) -> None:
@@ -114,11 +128,21 @@ def ranges_between(brokers: Brokers, starting: Offsets, ending: Offsets, options
 
 
 def _lost(options: ReadOptions, problem: str) -> None:
-    if options.fail_on_data_loss:
+    if not options.fail_on_data_loss:
+        log.warning("%s. The job goes on with what is there.", problem)
+    else:
         raise DataLost(
             f"{problem}. Records may have been deleted by retention, or the topic was deleted or made anew. Option "
             'failOnDataLoss="false" makes the job go on with what is there.'
         )
+
+
+def made_anew(before: Mapping[str, str], now: Mapping[str, str], options: ReadOptions) -> set[str]:
+    """Topics that have another id than they had. A topic whose id was not known then passes."""
+    found = {topic for topic in before if now.get(topic, before[topic]) != before[topic]}
+    for topic in sorted(found):
+        _lost(options, f"{topic} was deleted and made anew since it was read")
+    return found
 
 
 def split(ranges: list[OffsetRange], partitions_min: int | None, records_max: int | None) -> list[OffsetRange]:
@@ -163,18 +187,3 @@ def expect_no_loss(begun: Offsets, ended: Offsets, options: ReadOptions) -> None
             _lost(options, f"{place} was read up to {offset}, and does not exist any more")
         elif ended[place] < offset:
             _lost(options, f"{place} was read up to {offset}, and ends at {ended[place]} now")
-
-
-def within(brokers: Brokers, ranges: list[OffsetRange], bounds: Bounds) -> list[OffsetRange]:
-    """Only what may hold rows that somebody wants."""
-    found = [each for wanted in ranges if (each := bounds.narrowed(wanted)) is not None]
-    if bounds.first_ms is not None and bounds.first_ms >= 0 and found:  # -1 and -2 mean the ends of the log
-        # The first record that is late enough: none before it is, whatever the order of times.
-        first = brokers.offsets({each.place: bounds.first_ms for each in found}, committed=False)
-        starts = {place: offset for place, offset in first.items() if offset >= 0}
-        found = [
-            OffsetRange(each.place, max(each.start, starts[each.place]), each.stop)
-            for each in found
-            if each.place in starts
-        ]
-    return [each for each in found if each.start < each.stop]

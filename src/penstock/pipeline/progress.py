@@ -24,6 +24,7 @@ from pyspark.sql.streaming.listener import (
 from penstock.pipeline.brokers import Brokers, TopicPartition
 from penstock.pipeline.connection import ClientSettings
 from penstock.pipeline.group_offsets import commit
+from penstock.pipeline.source import IDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +93,7 @@ def offsets_of(description: str, end: str | None) -> dict[TopicPartition, int]:
         return {
             TopicPartition(topic, int(partition)): _offset(offset)
             for topic, partitions in found.items()
+            if topic != IDS
             for partition, offset in partitions.items()
         }
     except (ValueError, AttributeError, TypeError):

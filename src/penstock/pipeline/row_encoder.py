@@ -58,14 +58,14 @@ class RowEncoder:
         partition_counts: Callable[[str], int],
         *,
         now_ms: Callable[[], int],
-        batch_bytes_max: int = BATCH_BYTES_MAX,
+        batch_bytes_of: Callable[[str], int] = lambda topic: BATCH_BYTES_MAX,
         first_of: Callable[[int], int] = random.randrange,
     ) -> None:
         """The topic, if one is given, wins over a column of that name. `first_of` starts the turn of the partitions."""
         self._topic = topic
         self._partition_counts = partition_counts
         self._now_ms = now_ms
-        self._records_max = batch_bytes_max - HEADER_SIZE
+        self._batch_bytes_of = batch_bytes_of
         self._first_of = first_of
         self._topics: dict[str, twins.Partitions] = {}
         self._turns: dict[str, int] = {}
@@ -123,7 +123,7 @@ class RowEncoder:
         if not 0 < count <= PARTITIONS_MAX:
             raise RowError(f"{topic} has {count} partitions")
         if topic not in self._topics:
-            self._topics[topic] = twins.Partitions(self._records_max)
+            self._topics[topic] = twins.Partitions(max(1, self._batch_bytes_of(topic) - HEADER_SIZE))
             self._turns[topic] = self._first_of(count)
         self._topics[topic].grow(count)
         turn = self._turns[topic] % count

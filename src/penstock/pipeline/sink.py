@@ -38,15 +38,17 @@ from pyspark.sql.types import (
 
 from penstock.pipeline import deciding, transactions
 from penstock.pipeline.brokers import Brokers
-from penstock.pipeline.columns import RowEncoder
+from penstock.pipeline.columns import BATCH_BYTES_MAX, Encoded, RowEncoder, seal
 from penstock.pipeline.deciding import Claim
 from penstock.pipeline.decisions import Decision, Write
 from penstock.pipeline.options import WriteOptions
 from penstock.pipeline.problem import Fenced, OptionError, PipelineError
 from penstock.pipeline.producing import Producer
 from penstock.pipeline.source import HEADERS
+from penstock.pipeline.topics import MESSAGE_BYTES_MAX, message_bytes_max
 from penstock.pipeline.transactions import NOBODY, Identity, Prepared
 from penstock.protocol.errors import ApiError
+from penstock.protocol.record_batch import HEADER_SIZE
 
 if TYPE_CHECKING:
     import pyarrow
@@ -157,16 +159,22 @@ class Rows:
         )  # fmt: skip
 
     def _send(self, brokers: Brokers, producer: Producer, rows: Iterator[pyarrow.RecordBatch]) -> None:
-        encoder = RowEncoder(self._options.topic, _PartitionCounts(brokers), now_ms=lambda: int(time.time() * 1000))
+        topics = _Topics(brokers, self._options)
+        encoder = RowEncoder(
+            self._options.topic,
+            topics.partition_count,
+            now_ms=lambda: int(time.time() * 1000),
+            batch_bytes_of=topics.batch_bytes,
+        )
         for batch in rows:
             encoder.add(batch)
             buffered = list(encoder.buffered())
             everything = sum(size for _, size in buffered) > BUFFERED_MAX
             for (topic, partition), size in buffered:
                 if everything or size >= SEND_BYTES:
-                    _drain(encoder, producer, topic, partition)
+                    _drain(encoder, producer, topics, topic, partition)
         for (topic, partition), _ in list(encoder.buffered()):
-            _drain(encoder, producer, topic, partition)
+            _drain(encoder, producer, topics, topic, partition)
         producer.flush()
 
     # ---- the driver's
@@ -275,8 +283,8 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
         raise OptionError("rows need a column 'topic', or the sink an option 'topic'")
     for name, kind in types.items():
         if name not in COLUMNS:
-            raise OptionError(f"column {name!r} is none of {', '.join(COLUMNS)}")
-        expected = kind == HEADERS if name == "headers" else isinstance(kind, COLUMNS[name])
+            continue  # as in Spark's connector
+        expected = _are_headers(kind) if name == "headers" else isinstance(kind, COLUMNS[name])
         if not expected:
             wanted = (
                 HEADERS.simpleString()
@@ -291,6 +299,14 @@ def check_brokers(options: WriteOptions) -> None:
     if options.exactly_once:
         with Brokers(options.client) as brokers:
             transactions.require_two_phase(brokers)
+
+
+def _are_headers(kind: DataType) -> bool:
+    """Whether there may be nulls makes no difference."""
+    items = kind.elementType if isinstance(kind, ArrayType) else None
+    if not isinstance(items, StructType):
+        return False
+    return [(each.name, each.dataType) for each in items] == [("key", StringType()), ("value", BinaryType())]
 
 
 class StreamWriter(Rows, DataSourceStreamArrowWriter):
@@ -321,20 +337,54 @@ def new_job() -> str:
     return str(uuid.uuid4())
 
 
-class _PartitionCounts:
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
-        self._known: dict[str, int] = {}
+def check_topic(options: WriteOptions) -> None:
+    """Told before the job starts, where one topic is for all rows."""
+    if options.topic is not None:
+        with Brokers(options.client.hasty()) as brokers:
+            _Topics(brokers, options).partition_count(options.topic)
 
-    def __call__(self, topic: str) -> int:
-        if topic not in self._known:
+
+class _Topics:
+    """Where rows go, asked once by each task."""
+
+    def __init__(self, brokers: Brokers, options: WriteOptions) -> None:
+        self._brokers = brokers
+        self._options = options
+        self._counts: dict[str, int] = {}
+        self._limits: dict[str, int | None] = {}
+
+    def partition_count(self, topic: str) -> int:
+        if topic not in self._counts:
             found = self._brokers.topics([topic])
             if topic not in found:
                 raise PipelineError(f"there is no topic {topic!r} to write to; create it first")
-            self._known[topic] = len(found[topic].leaders)
-        return self._known[topic]
+            self._counts[topic] = len(found[topic].leaders)
+        return self._counts[topic]
+
+    def _limit(self, topic: str) -> int | None:
+        if topic not in self._limits:
+            self._limits[topic] = message_bytes_max(self._brokers, topic)
+        return self._limits[topic]
+
+    def batch_bytes(self, topic: str) -> int:
+        """With some room, because what can't be compressed grows a little."""
+        limit = self._limit(topic)
+        return BATCH_BYTES_MAX if limit is None else max(1, min(BATCH_BYTES_MAX, limit - limit // 16))
+
+    def check_size(self, encoded: Encoded) -> None:
+        """A row that is too large by itself is named here: the broker would know no more than its partition."""
+        limit = self._limit(encoded.topic)
+        if limit is None or encoded.count > 1 or len(encoded.records) + HEADER_SIZE <= limit:
+            return
+        size = len(seal(encoded, self._options.compression))
+        if size > limit:
+            raise PipelineError(
+                f"a row for {encoded.topic}-{encoded.partition} takes {size} bytes, and the topic takes {limit} "
+                f"({MESSAGE_BYTES_MAX})"
+            )
 
 
-def _drain(encoder: RowEncoder, producer: Producer, topic: str, partition: int) -> None:
+def _drain(encoder: RowEncoder, producer: Producer, topics: _Topics, topic: str, partition: int) -> None:
     while (encoded := encoder.take(topic, partition)) is not None:
+        topics.check_size(encoded)
         producer.send(encoded)

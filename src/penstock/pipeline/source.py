@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import (
     ArrayType,
@@ -26,7 +26,6 @@ from pyspark.sql.types import (
 from penstock.pipeline import planning
 from penstock.pipeline.brokers import Brokers, TopicPartition
 from penstock.pipeline.fetching import FETCH_BYTES, OffsetRange, RangeFetcher
-from penstock.pipeline.filters import Bounds, OptionalPushdown
 from penstock.pipeline.options import Edge, ReadOptions
 from penstock.pipeline.problem import OptionError
 
@@ -91,29 +90,20 @@ def read_rows(options: ReadOptions, wanted: OffsetRange) -> Iterator[pyarrow.Rec
 
 
 class BatchReader(DataSourceReader):
+    """Takes no filters of Spark's: Spark 4.3 keeps one plan of ours for a DataFrame, and gives it to whoever uses the
+    DataFrame, with other filters or with none. Ranges that filters had narrowed would be missing there."""
+
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._bounds = Bounds()
-
-    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Only where it was asked for: Spark 4.3 keeps one plan for a DataFrame, so that whoever uses it again, with
-        other filters or with none, would get what the filters before left over."""
-        if self._options.filter_pushdown:
-            for each in filters:
-                self._bounds.take(each)
-        return filters  # Spark looks at every row again
-
-    pushFilters = OptionalPushdown(_push)
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        with Brokers(options.client) as brokers:
+        with Brokers(options.client.hasty()) as brokers:
             planning.expect_topics(brokers, options)
             places = planning.partitions_of(brokers, options)
             starting = planning.resolve(brokers, places, options.starting, options, "starting")
             ending = planning.resolve(brokers, places, options.ending, options, "ending")
             ranges = planning.ranges_between(brokers, starting, ending, options)
-            ranges = planning.within(brokers, ranges, self._bounds)
         pieces = planning.split(ranges, options.partitions_min, options.records_max)
         return [RangePartition(each) for each in pieces]
 
@@ -124,33 +114,67 @@ class BatchReader(DataSourceReader):
 
 # ---- streaming
 
-OffsetsJson = dict[str, dict[str, int]]
-"""As in Spark's connector: {"orders": {"0": 23}}."""
+OffsetsJson = dict[str, dict[str, Any]]
+"""As in Spark's connector: {"orders": {"0": 23}}; and under IDS which topic of that name it was."""
+
+IDS = "#ids"  # no topic can have such a name
+TopicIds = dict[str, str]  # by name
 
 
-def to_json(offsets: planning.Offsets) -> OffsetsJson:
+def to_json(offsets: planning.Offsets, ids: TopicIds | None = None) -> OffsetsJson:
     found: OffsetsJson = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
-    return found
+    return {**found, IDS: dict(sorted(ids.items()))} if ids else found
 
 
 def from_json(offsets: OffsetsJson) -> planning.Offsets:
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in offsets.items()
+        if topic != IDS
         for partition, offset in partitions.items()
     }
 
 
+class Ends(NamedTuple):
+    offsets: planning.Offsets
+    ids: TopicIds
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """Tells what is wrong when Spark asks where to begin: of a reader that was not made it would tell nothing."""
+
+    def __init__(self, problem: OptionError) -> None:
+        self._problem = problem
+
+    def initialOffset(self) -> OffsetsJson:
+        raise self._problem
+
+    def latestOffset(self, start: OffsetsJson, limit: ReadLimit) -> OffsetsJson:
+        raise self._problem
+
+    def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
+        raise self._problem
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        raise self._problem
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """On the driver one of them lives as long as the query; tasks get a copy."""
+    """On the driver one of them lives as long as the query; tasks get a copy.
+
+    Offsets name the topics that they are of, because one that is deleted and made anew has the same offsets again, of
+    other records.
+    """
+
+    remembers_topics = True
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._brokers: Brokers | None = None
-        self._final: planning.Offsets | None = None  # where a query ends that takes what is there now
-        self._latest: planning.Offsets | None = None
+        self._final: Ends | None = None  # where a query ends that takes what is there now
+        self._latest: Ends | None = None
         self._moved_at = time.monotonic()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -159,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _cluster(self) -> Brokers:
         if self._brokers is None:
-            self._brokers = Brokers(self._options.client)
+            self._brokers = Brokers(self._options.client.hasty())
         return self._brokers
 
     # ---- the driver's
@@ -167,33 +191,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> OffsetsJson:
         planning.expect_topics(self._cluster, self._options)
         places = planning.partitions_of(self._cluster, self._options)
-        return to_json(planning.resolve(self._cluster, places, self._options.starting, self._options, "starting"))
+        ids = self._ids({place.topic for place in places})
+        starting = planning.resolve(self._cluster, places, self._options.starting, self._options, "starting")
+        return to_json(starting, ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._options.offsets_max
         return ReadMaxRows(limit) if limit is not None else ReadAllAvailable()
 
     def latestOffset(self, start: OffsetsJson, limit: ReadLimit) -> OffsetsJson:
-        begun = from_json(start)
-        self._latest = end = self._final if self._final is not None else self._ends()
-        begun |= self._begin_new(end.keys() - begun.keys())
+        self._latest = self._final if self._final is not None else self._ends()
+        end, ids = self._latest
+        begun = self._begin(from_json(start), end, start.get(IDS, {}), ids)
         if self._final is None and self._is_too_little(begun, end):
             return start
         if isinstance(limit, ReadMaxRows):
             end = planning.limited(begun, end, limit.max_rows)
         if end != from_json(start):
             self._moved_at = time.monotonic()
-        return to_json(end)
+        return to_json(end, ids)
 
     def reportLatestOffset(self) -> OffsetsJson | None:
-        return to_json(self._latest) if self._latest is not None else None
+        return to_json(self._latest.offsets) if self._latest is not None else None
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._final = self._ends()
 
-    def _ends(self) -> planning.Offsets:
+    def _ends(self) -> Ends:
         places = planning.partitions_of(self._cluster, self._options)
-        return planning.edges(self._cluster, places, Edge.LATEST, self._options.committed)
+        # First who they are: of one that is made anew in between the next batch tells.
+        ids = self._ids({place.topic for place in places})
+        return Ends(planning.edges(self._cluster, places, Edge.LATEST, self._options.committed), ids)
+
+    def _ids(self, topics: set[str]) -> TopicIds:
+        """Brokers of old have none."""
+        found = self._cluster.topics(topics) if self.remembers_topics and topics else {}
+        return {name: topic.topic_id.hex() for name, topic in found.items() if any(topic.topic_id)}
+
+    def _begin(
+        self, begun: planning.Offsets, ended: planning.Offsets, before: TopicIds, now: TopicIds
+    ) -> planning.Offsets:
+        """Where to go on. What is new, or made anew, is read from its beginning."""
+        anew = planning.made_anew(before, now, self._options)
+        return begun | self._begin_new([place for place in ended if place not in begun or place.topic in anew])
 
     def _begin_new(self, places: Iterable[TopicPartition]) -> planning.Offsets:
         """Partitions that came after the query began are read from their beginning."""
@@ -206,9 +246,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return sum(max(0, end[place] - begun.get(place, 0)) for place in end) < wanted
 
     def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
-        begun, ended = from_json(start), from_json(end)
+        ids, ended = end.get(IDS, {}), from_json(end)
+        begun = self._begin(from_json(start), ended, start.get(IDS, {}), ids)
         planning.expect_no_loss(begun, ended, self._options)
-        begun |= self._begin_new(ended.keys() - begun.keys())
+        gone = planning.made_anew(ids, self._ids({place.topic for place in ended}), self._options)
+        ended = {place: offset for place, offset in ended.items() if place.topic not in gone}
         ranges = planning.ranges_between(self._cluster, begun, ended, self._options)
         pieces = planning.split(ranges, self._options.partitions_min, self._options.records_max)
         return [RangePartition(each) for each in pieces]

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.pipeline import topics
 from penstock.pipeline.archive.group import location_in
 from penstock.pipeline.archive.layout import Archive, Piece, another_topic, coverage_of
 from penstock.pipeline.archive.settings import default_group
 from penstock.pipeline.brokers import EARLIEST, LATEST, Brokers, TopicPartition
 from penstock.pipeline.group_offsets import committed
-from penstock.pipeline.problem import DataLost, OptionError, PipelineError
+from penstock.pipeline.problem import DataLost, OptionError
 from penstock.pipeline.seams import Pieces, Span, divide
-from penstock.protocol.errors import ApiError
+from penstock.pipeline.topics import setting
 
 HOLD_SETTING = "retention.hold.group"
 
@@ -119,7 +118,4 @@ def find_archive(brokers: Brokers, topic: str, group: str | None = None) -> str 
 
 def hold_group(brokers: Brokers, topic: str) -> str | None:
     """The group that retention waits for. None too where the broker knows no such setting."""
-    try:
-        return topics.setting(brokers, topic, HOLD_SETTING)
-    except ApiError as error:
-        raise PipelineError(f"settings of {topic!r}: {error.code.name}") from error
+    return setting(brokers, topic, HOLD_SETTING)

@@ -22,6 +22,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
 from penstock.pipeline.archive.layout import Archive, ArchivedFile
+from penstock.pipeline.archived_rows import ALWAYS, Window
 from penstock.pipeline.brokers import Brokers
 from penstock.pipeline.history_source import FORMAT, register
 from penstock.pipeline.seams import Span
@@ -46,11 +47,12 @@ class TableOptions:
     archive: str | None = None
     group: str | None = None
     fail_on_data_loss: bool = True
-    filter_pushdown: bool = False
+    window: Window = ALWAYS
+    used_once: bool = False  # in one place of one query: then its filters may narrow what is read of the log
 
 
 def table(spark: SparkSession, options: TableOptions) -> DataFrame:
-    with Brokers(options.client) as brokers:
+    with Brokers(options.client.hasty()) as brokers:
         location = options.archive or find_archive(brokers, options.topic, options.group)
         archive = Archive(location) if location else None
         found = survey(brokers, options.topic, archive, fail_on_data_loss=options.fail_on_data_loss)
@@ -66,7 +68,15 @@ def table(spark: SparkSession, options: TableOptions) -> DataFrame:
         parts += [_history(spark, options, found, live, from_archive=False)] if live else []
     if not parts:
         return spark.createDataFrame([], SCHEMA)
-    return reduce(lambda one, other: one.unionByName(other), parts)
+    return _within(reduce(lambda one, other: one.unionByName(other), parts), options.window)
+
+
+def _within(rows: DataFrame, window: Window) -> DataFrame:
+    if window.first_ms is not None:
+        rows = rows.where(sf.col("timestamp") >= sf.timestamp_millis(sf.lit(window.first_ms)))
+    if window.stop_ms is not None:
+        rows = rows.where(sf.col("timestamp") < sf.timestamp_millis(sf.lit(window.stop_ms)))
+    return rows
 
 
 # ---- the archive
@@ -145,7 +155,11 @@ def _history(
     reader = reader.option("topic", options.topic).option("ranges", json.dumps(ranges))
     reader = reader.option("failOnDataLoss", str(options.fail_on_data_loss).lower())
     reader = reader.option("fromArchive", str(from_archive).lower())
-    reader = reader.option("filterPushdown", str(options.filter_pushdown).lower())
+    reader = reader.option("filterPushdown", str(options.used_once).lower())
+    window = options.window
+    for name, moment_ms in (("startingTimestamp", window.first_ms), ("endingTimestamp", window.stop_ms)):
+        if moment_ms is not None and moment_ms >= 0:
+            reader = reader.option(name, str(moment_ms))
     if found.archive is not None:
         reader = reader.option("archive", found.archive.location.name)
     if found.topic_id is not None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.pipeline.brokers import Brokers
+from penstock.pipeline.problem import PipelineError
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 TOPIC_RESOURCE = 2
 CREATE_TIMEOUT_MS = 30_000
+MESSAGE_BYTES_MAX = "max.message.bytes"
 
 
 def setting(brokers: Brokers, topic: str, name: str) -> str | None:
@@ -28,7 +30,19 @@ def setting(brokers: Brokers, topic: str, name: str) -> str | None:
             raise ApiError(code, f"settings of {topic!r}")
         return next((each.value or None for each in result.configs if each.name == name), None)
 
-    return brokers.until_answered(attempt, f"settings of {topic!r}")
+    try:
+        return brokers.until_answered(attempt, f"settings of {topic!r}")
+    except ApiError as error:
+        raise PipelineError(f"settings of {topic!r}: {error.code.name}") from error
+
+
+def message_bytes_max(brokers: Brokers, topic: str) -> int | None:
+    """The largest batch that the topic takes. None where the broker does not tell, or not everybody."""
+    try:
+        found = setting(brokers, topic, MESSAGE_BYTES_MAX)
+    except PipelineError:
+        return None
+    return int(found) if found is not None and found.isdigit() else None
 
 
 def create(brokers: Brokers, topic: str, partitions: int, settings: Mapping[str, str]) -> None:

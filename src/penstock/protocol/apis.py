@@ -62,6 +62,8 @@ from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, Offset
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from penstock.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
+from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from penstock.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -81,6 +83,7 @@ RESPONSE_OF: dict[type[Message], type[Message]] = {
     SyncGroupRequest: SyncGroupResponse,
     DescribeGroupsRequest: DescribeGroupsResponse,
     ListGroupsRequest: ListGroupsResponse,
+    SaslHandshakeRequest: SaslHandshakeResponse,
     ApiVersionsRequest: ApiVersionsResponse,
     CreateTopicsRequest: CreateTopicsResponse,
     DeleteTopicsRequest: DeleteTopicsResponse,
@@ -90,6 +93,7 @@ RESPONSE_OF: dict[type[Message], type[Message]] = {
     DescribeConfigsRequest: DescribeConfigsResponse,
     AlterConfigsRequest: AlterConfigsResponse,
     DescribeLogDirsRequest: DescribeLogDirsResponse,
+    SaslAuthenticateRequest: SaslAuthenticateResponse,
     CreatePartitionsRequest: CreatePartitionsResponse,
     DeleteGroupsRequest: DeleteGroupsResponse,
     ElectLeadersRequest: ElectLeadersResponse,

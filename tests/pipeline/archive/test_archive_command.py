@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,11 @@ def test_the_layers_of_spark_are_taken_off_a_failure() -> None:
         "t-0 begins at 9, and was to be read from 1. Option --allow-gaps makes the job go on with what is there."
     )
     assert str(explain(Exception("one\ntwo"))) == "one"
+
+
+def test_a_place_that_nobody_can_write_to_is_told_before_spark_starts(
+    broker: BrokerProcess, new_topic: Callable[..., str], capsys: Any
+) -> None:
+    where = ["--to", "/proc/nope", "--once", "--bootstrap", broker.bootstrap]
+    assert main(["archive", "run", "--topic", new_topic(), *where]) == 1
+    assert capsys.readouterr().err == "penstock: folder /proc/nope can't be made: No such file or directory\n"

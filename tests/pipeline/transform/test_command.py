@@ -80,6 +80,10 @@ def test_what_is_wrong_is_told_before_spark_starts(broker: BrokerProcess, new_to
     assert refused.stderr == (
         f"penstock: {file}: there is no topic '{orders}x' for [sink.sink] to write; did you mean '{orders}'?\n"
     )
+    file.write_text('checkpoint = "/proc/nope"\n' + FILE.format(orders=orders, doubled=new_topic()))
+    refused = penstock(broker, "run", str(file))
+    assert refused.returncode == 1
+    assert refused.stderr == f"penstock: {file}: folder /proc/nope can't be made: No such file or directory.\n"
     file.write_text("[sourse.orders]")
     refused = penstock(broker, "run", str(file))
     assert refused.returncode == 1

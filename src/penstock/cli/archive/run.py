@@ -106,8 +106,12 @@ def _job(args: argparse.Namespace, report: Path) -> ArchiveJob:
 def _run(args: argparse.Namespace, job: ArchiveJob) -> int:
     from penstock.cli.sparking import session
     from penstock.pipeline.archive.job import WORKERS, explain, start, tidy
+    from penstock.pipeline.folders import expect_writable
 
     archive = job.archive.open()
+    if archive.location.is_local:
+        expect_writable(archive.location.root)
+    expect_writable(job.checkpoint_path())
     tidy(archive, args.topics or archive.topics())
     for name, value in WORKERS.items():
         os.environ.setdefault(name, value)  # which workers on this machine inherit

@@ -28,10 +28,11 @@ def add_file(parser: Parser) -> None:
 
 
 @contextmanager
-def planned(args: argparse.Namespace) -> Iterator[Plan]:
+def planned(args: argparse.Namespace, *, runs: bool = False) -> Iterator[Plan]:
     """Spark lives as long as the plan. Whatever is wrong with the file is told before Spark starts, if it can be."""
     from penstock.cli.problem import Problem
     from penstock.cli.sparking import not_installed, session
+    from penstock.pipeline.folders import expect_writable
     from penstock.pipeline.problem import PipelineError
     from penstock.protocol.errors import ApiError
 
@@ -43,6 +44,8 @@ def planned(args: argparse.Namespace) -> Iterator[Plan]:
     try:
         pipeline = read_pipeline(args.file)
         bootstrap = _expect_topics(args, pipeline)
+        if runs:
+            expect_writable(pipeline.checkpoint)
         settings = {**pipeline.spark, **dict(args.conf)}
         if args.packages:
             settings["spark.jars.packages"] = args.packages

@@ -23,6 +23,7 @@ class Progress:
         self._pipeline = pipeline
         self._json = as_json
         self._count: Counter[str] = Counter()
+        self._counts_all = True
         self._bars = progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
@@ -41,7 +42,8 @@ class Progress:
         self._bars.stop()
 
     def tell(self, batch: Batch) -> None:
-        self._count["bad" if batch.dead_letters else "out"] += batch.rows_out
+        self._counts_all = self._counts_all and batch.rows_out is not None
+        self._count["bad" if batch.dead_letters else "out"] += batch.rows_out or 0
         if not batch.dead_letters:
             self._count["in"] += batch.rows_in
         state = f"{batch.lag:,} behind" if batch.lag else "waiting"
@@ -53,7 +55,8 @@ class Progress:
             self._line(batch)
 
     def _line(self, batch: Batch) -> None:
-        written = f"{batch.rows_out:,} bad" if batch.dead_letters else f"{batch.rows_in:,} in, {batch.rows_out:,} out"
+        out = "" if batch.rows_out is None else f", {batch.rows_out:,} out"
+        written = f"{batch.rows_out:,} bad" if batch.dead_letters else f"{batch.rows_in:,} in{out}"
         line = f"{batch.query}  batch {batch.number}: {written}, {batch.lag:,} behind, {batch.duration_ms / 1000:.1f} s"
         if self._bars.disable:
             print(line, flush=True)
@@ -63,4 +66,5 @@ class Progress:
     def summary(self) -> None:
         if not self._json:
             count = self._count
-            print(f"Pipeline {self._pipeline}: {count['in']:,} in, {count['out']:,} out, {count['bad']:,} bad.")
+            out = f", {count['out']:,} out" if self._counts_all else ""
+            print(f"Pipeline {self._pipeline}: {count['in']:,} in{out}, {count['bad']:,} bad.")

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.pipeline.planning import planned
     from penstock.cli.pipeline.progress import Progress
 
-    with planned(args) as plan:
+    with planned(args, runs=True) as plan:
         from penstock.pipeline.transform.running import Run
 
         # Now, since Spark sets handlers of its own when it starts.

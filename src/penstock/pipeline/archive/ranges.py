@@ -59,6 +59,8 @@ class PlannedPiece(InputPartition):
 
 
 class RangesReader(StreamReader):
+    remembers_topics = False  # the archive does
+
     def __init__(self, options: ReadOptions, archive: ArchiveOptions) -> None:
         super().__init__(options)
         self._archive_options = archive

@@ -183,7 +183,8 @@ def faults(records_: DataFrame, source: Source) -> list[Fault]:
         found.append((there & _not_avro(records_, source), F.lit("the value does not fit the Avro schema")))
     for name, condition in source.expect.items():
         _check_condition(records_, source, name, condition)
-        found.append((there & ~F.coalesce(F.expr(condition), F.lit(False)), F.lit(name)))
+        # As CHECK in SQL: what is NULL, because a field is, does not fail. That it must not be is said with NOT NULL.
+        found.append((there & ~F.coalesce(F.expr(condition), F.lit(True)), F.lit(name)))
     return found
 
 

@@ -43,7 +43,7 @@ class Batch:
     dead_letters: bool
     number: int
     rows_in: int
-    rows_out: int
+    rows_out: int | None  # where Spark counts them, which it does for topics that rows are appended to
     read: int  # offsets from where the query started
     lag: int  # offsets that are still to be read
     duration_ms: int
@@ -172,7 +172,7 @@ class Run:
             dead_letters=self._parts[name].dead_letters,
             number=done.batchId,
             rows_in=done.numInputRows,
-            rows_out=max(0, done.sink.numOutputRows),
+            rows_out=done.sink.numOutputRows if done.sink.numOutputRows >= 0 else None,
             read=read,
             lag=lag,
             duration_ms=done.batchDuration,

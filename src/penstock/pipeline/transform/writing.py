@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from penstock.pipeline.options import write_options
 from penstock.pipeline.problem import OptionError
-from penstock.pipeline.sink import check_columns
+from penstock.pipeline.sink import COLUMNS, check_columns
 from penstock.pipeline.transform.entries import FileError
 from penstock.pipeline.transform.model import ONCE, Sink
 from penstock.pipeline.transform.saying import in_short
@@ -69,6 +69,9 @@ def as_records(rows: DataFrame, sink: Sink, client: Mapping[str, str]) -> DataFr
             raise FileError(f"'key' in {where} is {sink.key!r}, and the statement has a column 'key' too")
         others = [F.col(f"`{name}`") for name in names if name not in ("key", sink.key)]
         records = rows.select(*_key(rows, sink), *others)
+    for name in records.columns:
+        if name not in COLUMNS:  # which the sink would leave alone
+            raise FileError(f"'sql' in {where}: column {name!r} is none of {', '.join(COLUMNS)}")
     try:
         check_columns(records.schema, write_options({**client, "topic": sink.topic or ""}))
     except OptionError as error:
