@@ -15,6 +15,7 @@ from pathlib import Path
 from bench import (
     catch_up,
     cells,
+    client,
     cluster,
     failover,
     groups,
@@ -22,6 +23,7 @@ from bench import (
     metadata,
     promises,
     report,
+    retries,
     scale,
     spark,
     startup,
@@ -31,7 +33,7 @@ from bench.peers import BrokerFailed, Peer, end_on_sigterm, kafka, penstock
 from bench.results import KAFKA, KAFKA_DURABLE, OURS, OURS_DURABLE, Results
 
 OUT = Path(__file__).with_name("out")
-ALONE = ("startup", "partitions", "log", "crash", "idle", "compaction", "promises", "groups")
+ALONE = ("startup", "partitions", "log", "crash", "idle", "compaction", "promises", "groups", "client", "retries")
 CLUSTER = ("failover", "catch-up", "metadata")
 SPARK = ("spark", "archive")
 OUTAGES, QUICK_OUTAGES, KAFKA_OUTAGES = 30, 3, 5
@@ -136,6 +138,10 @@ def alone(options: argparse.Namespace, work: Path, results: Results) -> None:
         results.attempt("compaction", scale.during_compaction(work, 0.4 if options.quick else 1, seconds))
     if wants(options, "promises"):
         results.attempt("promises", promises.costs(work, seconds))
+    if wants(options, "client"):
+        results.attempt("the Python client", client.overhead(work, options.quick))
+    if wants(options, "retries"):
+        results.attempt("retries and dead letters", retries.with_poison(work, options.quick))
 
 
 def many_partitions(options: argparse.Namespace, work: Path, results: Results, seconds: float) -> None:

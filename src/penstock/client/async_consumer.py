@@ -1,0 +1,210 @@
+"""Reading messages from asyncio: the same consumer, with one thread below it that waits for librdkafka.
+
+Messages are handed out in the loop's thread, from the batch that the other one has taken; so there is a change of
+threads for each batch, not for each message. Everything that asks a broker runs in that one thread, one after another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from penstock.client.async_producer import AsyncProducer
+from penstock.client.consumer import Consumer, handling
+from penstock.client.deliveries import Delivery
+from penstock.client.message import K, Message, Place, V
+from penstock.client.reader import Listener
+from penstock.client.signals import ending_on_signals_of_loop
+from penstock.client.transactions import Transaction
+
+T = TypeVar("T")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class AsyncConsumer(Generic[K, V]):
+    """As `Consumer`, with the same arguments: `async for message in consumer`, `await consumer.poll()`.
+
+    One task at a time may read.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        group: str = "",
+        topics: str | Iterable[str] = (),
+        *,
+        handle_signals: bool = True,
+        **options: Any,
+    ) -> None:
+        self.consumer: Consumer[K, V] = Consumer(bootstrap, group, topics, handle_signals=False, **options)
+        self._handle_signals = handle_signals
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-consumer")
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+
+    # ---- reading
+
+    def __aiter__(self) -> AsyncIterator[Message[K, V]]:
+        return self.messages()
+
+    async def messages(self, count: int | None = None, timeout: float | None = None) -> AsyncIterator[Message[K, V]]:  # noqa: ASYNC109
+        """Until `count` messages were handed out, or none came for `timeout` seconds, or `stop()` or a signal."""
+        self.consumer.check_plain()
+        await self._in_thread(self.consumer.begin)
+        with ending_on_signals_of_loop(self.stop) if self._handle_signals else nullcontext():
+            async for message in self._stream(count, timeout, in_all=False):
+                yield message
+
+    async def _stream(self, count: int | None, timeout: float | None, in_all: bool) -> AsyncIterator[Message[K, V]]:  # noqa: ASYNC109
+        reader = self.consumer.reader
+        wait_until_s = None if timeout is None else time.monotonic() + timeout
+        handed = 0
+        reader.count_in_hand()
+        while not reader.stopping and (count is None or handed < count):
+            if not reader.has_left:
+                if not await self._in_thread(reader.refill, wait_until_s):
+                    return
+                if reader.has_left and timeout is not None and not in_all:
+                    wait_until_s = time.monotonic() + timeout
+                continue
+            message = reader.hand_out()
+            if message is not None:
+                handed += 1
+                yield message
+                reader.count_in_hand()
+                if reader.is_commit_due:
+                    await self._in_thread(reader.between)
+
+    async def poll(self, timeout_s: float = 0.0) -> Message[K, V] | None:
+        """The next message, or None if there is none within the time."""
+        self.consumer.check_plain()
+        await self._in_thread(self.consumer.begin)
+        async for message in self._stream(1, timeout_s, in_all=True):
+            return message
+        return None
+
+    def stop(self) -> None:
+        self.consumer.stop()
+
+    @property
+    def stopping(self) -> bool:
+        return self.consumer.stopping
+
+    # ---- transactions
+
+    def transaction(self, producer: AsyncProducer) -> AsyncReadingTransaction[K, V]:
+        """`async with consumer.transaction(producer) as txn: async for message in txn.messages(): …`."""
+        return AsyncReadingTransaction(self, producer)
+
+    # ---- how far, and where to
+
+    async def commit(self) -> None:
+        await self._in_thread(self.consumer.commit)
+
+    @property
+    def assignment(self) -> list[Place]:
+        return self.consumer.assignment
+
+    async def lag(self) -> int:
+        return sum((await self.lags()).values())
+
+    async def lags(self) -> dict[Place, int]:
+        return await self._in_thread(lambda: self.consumer.lags)
+
+    async def seek(self, topic: str, partition: int, offset: int) -> None:
+        await self._in_thread(self.consumer.seek, topic, partition, offset)
+
+    async def seek_to_time(self, moment: datetime, *places: Place) -> None:
+        await self._in_thread(self.consumer.seek_to_time, moment, *places)
+
+    async def pause(self, *places: Place) -> None:
+        await self._in_thread(self.consumer.pause, *places)
+
+    async def resume(self, *places: Place) -> None:
+        await self._in_thread(self.consumer.resume, *places)
+
+    # ---- rebalances: the listeners are called in the thread below
+
+    def on_assign(self, listener: Listener) -> Listener:
+        return self.consumer.on_assign(listener)
+
+    def on_revoke(self, listener: Listener) -> Listener:
+        return self.consumer.on_revoke(listener)
+
+    def on_lost(self, listener: Listener) -> Listener:
+        return self.consumer.on_lost(listener)
+
+    # ---- handlers
+
+    def handler(self, **options: Any) -> Callable[[Function], Function]:
+        """Registers a function, or a coroutine function, for `run` to call with each message."""
+        return self.consumer.handler(**options)
+
+    async def run(self) -> None:
+        """Calls the handler with messages, until `stop()` or a signal. Coroutine functions run in this loop."""
+        loop = asyncio.get_running_loop()
+        with ending_on_signals_of_loop(self.stop) if self._handle_signals else nullcontext():
+            running = asyncio.ensure_future(self._in_thread(handling().run, self.consumer, loop))
+            try:
+                await asyncio.shield(running)
+            except asyncio.CancelledError:
+                self.stop()  # the message in hand is finished, and its offset is stored, before the task ends
+                await running
+                raise
+
+    # ---- the end
+
+    async def close(self) -> None:
+        self.stop()
+        await self._in_thread(self.consumer.close)
+        self._thread.shutdown()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        await self._in_thread(self.consumer.__exit__, kind, error, trace)
+        self._thread.shutdown()
+
+
+class AsyncReadingTransaction(Generic[K, V]):
+    """A transaction of an `AsyncConsumer` and an `AsyncProducer`."""
+
+    def __init__(self, consumer: AsyncConsumer[K, V], producer: AsyncProducer) -> None:
+        self._consumer = consumer
+        self._producer = producer
+        self._transaction: Transaction[K, V] | None = None
+
+    async def messages(self, count: int | None = None, timeout: float = 1.0) -> AsyncIterator[Message[K, V]]:  # noqa: ASYNC109
+        """What is there within `timeout` seconds, up to `count`."""
+        assert self._transaction is not None
+        async for message in self._consumer._stream(count, timeout, in_all=True):
+            self._transaction.check_not_lost()
+            yield message
+        self._transaction.check_not_lost()
+
+    async def send(self, topic: str, value: Any = None, **options: Any) -> Delivery:
+        return await self._producer.send(topic, value, **options)
+
+    async def __aenter__(self) -> Self:
+        self._transaction = await self._consumer._in_thread(self._begin)
+        return self
+
+    def _begin(self) -> Transaction[K, V]:
+        return self._consumer.consumer.transaction(self._producer.producer).__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._transaction is not None
+        await self._consumer._in_thread(self._transaction.__exit__, kind, error, trace)

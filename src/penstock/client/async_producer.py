@@ -1,0 +1,107 @@
+"""Sending messages from asyncio: the same producer, which never blocks the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.client.deliveries import Delivery
+from penstock.client.message import Receipt
+from penstock.client.producer import ROOM_SLICE_S, Headers, Producer
+from penstock.client.transactions import Transaction
+
+
+class _Full(Exception):
+    """There is no room in the local queue now."""
+
+
+class _NonBlocking(Producer):
+    def wait_for_room(self, *message: Any) -> None:
+        raise _Full
+
+
+class AsyncProducer:
+    """As `Producer`, with the same arguments; `await send(…)` waits for room, and what it returns can be awaited."""
+
+    def __init__(self, bootstrap: str | None = None, *, send_timeout_s: float = 60.0, **options: Any) -> None:
+        self.producer: Producer = _NonBlocking(bootstrap, **options)
+        self._send_timeout_s = send_timeout_s
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Hands a message over, as soon as there is room. Await what it returns to know that it has arrived."""
+        if not self.producer.knows(topic):
+            await asyncio.to_thread(self.producer.meet, topic)
+        options: dict[str, Any] = {
+            "key": key,
+            "headers": headers,
+            "timestamp_ms": timestamp_ms,
+            "partition": partition,
+        }
+        try:
+            return self.producer.send(topic, value, **options)
+        except _Full:
+            return await self._send_with_room(topic, value, options)
+
+    async def _send_with_room(self, topic: str, value: Any, options: dict[str, Any]) -> Delivery:
+        """Back-pressure: a thread waits for acknowledgements, which make room."""
+        async with asyncio.timeout(self._send_timeout_s):
+            while True:
+                await asyncio.to_thread(self.producer.poll, ROOM_SLICE_S)
+                try:
+                    return self.producer.send(topic, value, **options)
+                except _Full:
+                    continue
+
+    async def send_and_wait(self, topic: str, value: Any = None, **options: Any) -> Receipt:
+        """Sends a message, and waits until the brokers have it."""
+        return await (await self.send(topic, value, **options))
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Waits until everything is acknowledged, as `Producer.flush` does."""
+        await asyncio.to_thread(self.producer.flush, timeout_s)
+
+    def transaction(self) -> AsyncTransaction:
+        """`async with producer.transaction() as txn: await txn.send(…)`."""
+        return AsyncTransaction(self, self.producer.transaction())
+
+    async def close(self, timeout_s: float | None = 30.0) -> None:
+        """Sends what is still to be sent, as `Producer.close` does."""
+        await asyncio.to_thread(self.producer.close, timeout_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.producer.__exit__, kind, error, trace)
+
+
+class AsyncTransaction:
+    """A transaction of an `AsyncProducer`."""
+
+    def __init__(self, producer: AsyncProducer, transaction: Transaction[Any, Any]) -> None:
+        self._producer = producer
+        self._transaction = transaction
+
+    async def send(self, topic: str, value: Any = None, **options: Any) -> Delivery:
+        return await self._producer.send(topic, value, **options)
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._transaction.__enter__)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._transaction.__exit__, kind, error, trace)

@@ -1,0 +1,130 @@
+"""What of a group's offsets is stored, what should be, and when.
+
+Offsets are those of the next message to process. An ordinary commit does not wait; what it did not store is tried again
+with the next one. One that waits raises.
+
+librdkafka sends a commit again that got no answer, perhaps behind a newer one, and what is stored then is older than
+what we stored last. So of those that nobody waits for, one at a time is under way; and an answer for another offset
+than the last one means that the last one has to be stored again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from penstock.client.errors import CommitFailed, PenstockError, from_kafka
+from penstock.client.message import Place
+
+log = logging.getLogger("penstock.client")
+
+RETRIES_MAX = 5
+RETRY_S = 0.2
+ANSWER_TIMEOUT_S = 60.0
+# The coordinator is not there yet, or moves: the same commit may be taken in a moment.
+PASSING = frozenset(
+    {
+        KafkaError._WAIT_COORD,
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+
+
+class Commits:
+    """The offsets of one consumer's group, as far as this consumer knows them."""
+
+    def __init__(self, interval_s: float, every: int) -> None:
+        self.interval_s = interval_s
+        self.every = every
+        self._sent: dict[Place, int] = {}
+        self.kafka: KafkaConsumer | None = None  # once there is one: its settings have `answered`
+        self.due_s = time.monotonic() + interval_s
+        self._unanswered_s: float | None = None  # since when a commit is under way that nobody waits for
+
+    def is_due(self, now_s: float, messages: int) -> bool:
+        return now_s >= self.due_s or messages >= self.every
+
+    def later(self, positions: Mapping[Place, int], now_s: float) -> None:
+        """Commits what is new, without waiting."""
+        self.due_s = now_s + self.interval_s
+        if self._unanswered_s is not None and now_s - self._unanswered_s < ANSWER_TIMEOUT_S:
+            return
+        offsets = self._new(positions, {})
+        if not offsets:
+            return
+        assert self.kafka is not None
+        try:
+            self.kafka.commit(offsets=offsets, asynchronous=True)
+            self._note(offsets)
+            self._unanswered_s = now_s
+        except KafkaException as failure:
+            log.debug("commit put off: %s", failure.args[0].str())
+
+    def now(self, positions: Mapping[Place, int], metadata: Mapping[Place, str] | None = None) -> None:
+        """Commits what is new, and waits until it is stored."""
+        offsets = self._new(positions, metadata or {})
+        if not offsets:
+            return
+        for tried in range(RETRIES_MAX + 1):
+            error = self._commit(offsets)
+            if error is None:
+                self._note(offsets)
+                return
+            if error.code() not in PASSING or tried == RETRIES_MAX:
+                raise _failed(error)
+            time.sleep(RETRY_S)
+
+    def _commit(self, offsets: list[TopicPartition]) -> KafkaError | None:
+        assert self.kafka is not None
+        try:
+            answer = self.kafka.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            return error
+        return next((each.error for each in answer if each.error is not None), None)
+
+    def answered(self, error: KafkaError | None, offsets: Iterable[TopicPartition]) -> None:
+        """Of a commit that nobody waited for. What was not stored, or may be older than it should be, is new again."""
+        self._unanswered_s = None
+        for each in offsets:
+            place = each.topic, each.partition
+            if error is not None or each.error is not None or self._sent.get(place) != each.offset:
+                self._sent.pop(place, None)
+        if error is not None and error.code() != KafkaError._NO_OFFSET:
+            log.debug("commit failed, and will be tried again: %s", error.str())
+
+    def forget(self, places: Iterable[Place]) -> None:
+        """Partitions that went to another consumer, or that were put to another position."""
+        for place in places:
+            self._sent.pop(place, None)
+
+    def _new(self, positions: Mapping[Place, int], metadata: Mapping[Place, str]) -> list[TopicPartition]:
+        sent = self._sent
+        return [
+            TopicPartition(*place, offset, metadata=metadata.get(place, ""))
+            for place, offset in positions.items()
+            if place in metadata or sent.get(place) != offset
+        ]
+
+    def _note(self, offsets: Iterable[TopicPartition]) -> None:
+        for each in offsets:
+            self._sent[each.topic, each.partition] = each.offset
+
+
+def _failed(error: KafkaError) -> PenstockError:
+    found = from_kafka(error, "committing offsets")
+    return found if isinstance(found, CommitFailed) else CommitFailed(found.text, found.hint, kafka_error=error.name())
+
+
+def as_places(partitions: Iterable[Any]) -> list[Place]:
+    return [(each.topic, each.partition) for each in partitions]

@@ -1,0 +1,324 @@
+"""Reading messages as a member of a group: the synchronous consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Generic, Literal, Self, TypeVar
+
+from confluent_kafka import KafkaException
+
+from penstock.client.admin import is_missing
+from penstock.client.commits import Commits
+from penstock.client.delivery import DeliveryName, find_delivery
+from penstock.client.errors import PenstockError, SettingsError, UsageError
+from penstock.client.filtering import HeaderFilter, Where, make_filter
+from penstock.client.lagging import lags, offsets_at
+from penstock.client.message import K, Message, Place, V
+from penstock.client.names import check_group, check_topics, find_bootstrap
+from penstock.client.producer import Producer, no_broker
+from penstock.client.profiles import ProfileName, find_profile
+from penstock.client.reader import Listener, Reader
+from penstock.client.serializers import Decoder, Deserializer, deserializer
+from penstock.client.settings import consumer_settings
+from penstock.client.transactions import Transaction
+
+Start = Literal["earliest", "latest", "fail"]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+RESETS = {"earliest": "earliest", "latest": "latest", "fail": "error"}
+REQUEST_TIMEOUT_S = 30.0
+
+
+class Consumer(Generic[K, V]):
+    """Reads topics as a member of a group: each partition is read by one member, and the group remembers how far.
+
+    `for message in consumer` goes on until `stop()`, `close()` or a signal. A message counts as processed when the next
+    one is asked for; if an exception leaves the loop it does not, and will be read again.
+
+    A topic that does not exist is waited for.
+
+    `bootstrap`          brokers to ask first, HOST:PORT with commas between; else $PENSTOCK_BOOTSTRAP or 127.0.0.1:9092
+    `group`              members of a group share the partitions
+    `topics`             one name or several; one that begins with ^ is a regular expression over all names
+    `delivery`           what is promised about each message
+    `profile`            what it may cost
+    `key`                how bytes become keys: a callable, or "json", "text", "bytes"
+    `value`              the same for values; without one, they are bytes
+    `where`              which messages, by their headers: {"region": "eu"}, {"region": {"eu", "us"}}, or a callable
+    `start`              where a new group begins: "earliest", "latest", or "fail"
+    `commit_interval_s`  offsets of processed messages are committed at least as often
+    `commit_every`       and at least behind as many messages
+    `connect_timeout_s`  how long the first call waits for a broker
+    `handle_signals`     whether SIGTERM and SIGINT end the reading; in the main thread only
+    `settings`           settings of librdkafka, which count more than the profile's
+
+    One thread at a time may use it; only `stop()` may be called from any other.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        group: str = "",
+        topics: str | Iterable[str] = (),
+        *,
+        delivery: DeliveryName = "at-least-once",
+        profile: ProfileName = "balanced",
+        key: str | Deserializer | None = None,
+        value: str | Deserializer | None = None,
+        where: Where | HeaderFilter | None = None,
+        start: Start = "earliest",
+        commit_interval_s: float = 1.0,
+        commit_every: int = 1000,
+        connect_timeout_s: float = 10.0,
+        handle_signals: bool = True,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.bootstrap = find_bootstrap(bootstrap)
+        self.group = check_group(group)
+        self.topics = check_topics(topics)
+        self.mode = find_delivery(delivery)
+        chosen = find_profile(profile)
+        arguments = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": self.group,
+            "auto.offset.reset": _reset(start),
+        }
+        self.settings = consumer_settings(self.mode, chosen, arguments, settings)
+        self._connect_timeout_s = connect_timeout_s
+        self._started = False
+        self._closed = False
+        decoder = Decoder(deserializer(key, "key"), deserializer(value, "value"))
+        commits = Commits(
+            _positive(commit_interval_s, "commit_interval_s"), int(_positive(commit_every, "commit_every"))
+        )
+        self.reader = Reader(self.settings, self.mode, chosen.batch_messages_max, decoder, commits)
+        self.reader.filter = make_filter(where)
+        self.reader.handles_signals = handle_signals
+        self.handlers: Any = None  # what `handler` registered, and `run` will use
+
+    # ---- reading
+
+    def __iter__(self) -> Iterator[Message[K, V]]:
+        return self.messages()
+
+    def messages(self, count: int | None = None, timeout: float | None = None) -> Iterator[Message[K, V]]:
+        """The same as iterating, until `count` messages were handed out, or none came for `timeout` seconds."""
+        self.check_plain()
+        self.begin()
+        return self.reader.stream(count, timeout)
+
+    def poll(self, timeout: float = 0.0) -> Message[K, V] | None:
+        """The next message, or None if there is none within `timeout` seconds."""
+        self.check_plain()
+        self.begin()
+        return next(self.reader.stream(1, timeout), None)
+
+    def check_plain(self) -> None:
+        self._check_open()
+        if self.mode.is_transactional:
+            raise UsageError(
+                "a consumer with delivery='exactly-once' reads in transactions.",
+                "with consumer.transaction(producer) as txn: for message in txn.messages(): …",
+            )
+
+    def begin(self) -> None:
+        """Joins the group, the first time. Raises if no broker answers."""
+        self._check_open()
+        if self._started:
+            return
+        try:
+            self.reader.kafka.list_topics(self._sample_topic(), self._connect_timeout_s)
+        except KafkaException as failure:
+            raise no_broker(self.bootstrap, failure.args[0]) from failure
+        self.reader.subscribe(self.topics)
+        self._started = True
+
+    def is_missing(self, topic: str) -> bool:
+        """Whether there is no such topic; to ask does not create it."""
+        self._check_open()
+        try:
+            return is_missing(self.reader.kafka, topic, self._connect_timeout_s)
+        except KafkaException as failure:
+            raise no_broker(self.bootstrap, failure.args[0]) from failure
+
+    def _sample_topic(self) -> str | None:
+        """Enough to learn whether a broker answers; of all topics, there may be very many."""
+        return next((topic for topic in self.topics if not topic.startswith("^")), None)
+
+    def also_read(self, topics: Iterable[str]) -> None:
+        """Adds topics to the subscription; the group is balanced anew."""
+        self._check_open()
+        self.topics = list(dict.fromkeys([*self.topics, *check_topics(topics)]))
+        if self._started:
+            self.reader.subscribe(self.topics)
+
+    def stop(self) -> None:
+        """Ends the iteration after the message in hand. May be called from any thread, and from a signal's handler."""
+        self.reader.stopping = True
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop()` was called, or a signal came."""
+        return self.reader.stopping
+
+    # ---- transactions
+
+    def transaction(self, producer: Producer) -> Transaction[K, V]:
+        """Reads, writes and commits offsets in one: `with consumer.transaction(producer) as txn`.
+
+        An exception of the block aborts it, and goes on; the consumer then stands where the block began. If the
+        transaction can't be committed, for instance because the group gave partitions to another member, the same is
+        done and `TransactionAborted` says that the block may be run again.
+        """
+        self._check_open()
+        if not self.mode.is_transactional:
+            raise UsageError(
+                f"a consumer with delivery={self.mode.name!r} has no transactions.", "Make it delivery='exactly-once'."
+            )
+        producer.check_transactional()
+        self.begin()
+        return Transaction(producer, self.reader)
+
+    # ---- how far
+
+    def commit(self) -> None:
+        """Stores now, and waits for it, that everything up to the message in hand is processed."""
+        self.check_plain()
+        self.reader.count_in_hand()
+        self.reader.commit()
+
+    @property
+    def assignment(self) -> list[Place]:
+        """The partitions that this member reads now."""
+        return self.reader.assignment()
+
+    @property
+    def lags(self) -> dict[Place, int]:
+        """For each partition of this member, how many messages there are that it has not processed."""
+        self._check_open()
+        starts_early = self.settings["auto.offset.reset"] == "earliest"
+        return lags(self.reader.kafka, self.reader.unprocessed(), starts_early)
+
+    @property
+    def lag(self) -> int:
+        """How many messages of its partitions this member has not processed."""
+        return sum(self.lags.values())
+
+    # ---- where to
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """The next message of this partition will be the one at `offset`."""
+        self._check_open()
+        self.reader.seek({(topic, partition): offset})
+
+    def seek_to_time(self, moment: datetime, *places: Place) -> None:
+        """The next messages will be the first that are as late as `moment`; in these partitions, or in all.
+
+        Where no message is that late, it goes on with what will be written from now on.
+        """
+        self._check_open()
+        offsets = offsets_at(self.reader.kafka, places or self._joined(), _timestamp_ms(moment))
+        self.reader.seek(offsets)
+
+    def _joined(self) -> list[Place]:
+        """The partitions of this member, once the group has given it some."""
+        self.begin()
+        return self.reader.wait_for_assignment(self._connect_timeout_s)
+
+    def pause(self, *places: Place) -> None:
+        """Reads nothing more of these partitions, or of all, until they are resumed. The membership stays."""
+        self._check_open()
+        self.reader.pause(places or self.assignment)
+
+    def resume(self, *places: Place) -> None:
+        """Reads these partitions, or all, again."""
+        self._check_open()
+        self.reader.resume(places or self.assignment)
+
+    # ---- rebalances
+
+    def on_assign(self, listener: Listener) -> Listener:
+        """Calls it with the partitions that came, before their first message is read. A decorator."""
+        self.reader.on_assign.append(listener)
+        return listener
+
+    def on_revoke(self, listener: Listener) -> Listener:
+        """Calls it with the partitions that go to another member, before what was processed of them is committed."""
+        self.reader.on_revoke.append(listener)
+        return listener
+
+    def on_lost(self, listener: Listener) -> Listener:
+        """Calls it with partitions that another member may have already: it is too late to commit."""
+        self.reader.on_lost.append(listener)
+        return listener
+
+    # ---- handlers
+
+    def handler(self, **options: Any) -> Callable[[Function], Function]:
+        """Registers a function for `run` to call with each message. The options say what is done when it fails."""
+
+        def register(function: Function) -> Function:
+            handling().register(self, function, **options)
+            return function
+
+        return register
+
+    def run(self) -> None:
+        """Calls the handlers with messages, until `stop()` or a signal."""
+        handling().run(self)
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Commits what was processed, leaves the group. The message in hand does not count as processed."""
+        if self._closed:
+            return
+        self.stop()
+        self._closed = True
+        self.reader.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the consumer is closed.", "Make another one.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leaving without an exception means that the message in hand is processed."""
+        if error is None:
+            self.reader.count_in_hand()
+            self.close()
+            return
+        try:
+            self.close()
+        except PenstockError as failure:
+            error.add_note(f"besides, the consumer could not be closed well: {failure}")
+
+
+def handling() -> Any:
+    """Retries are loaded by those who have handlers; they are built on this module."""
+    return import_module("penstock.client.retrying.handling")
+
+
+def _timestamp_ms(moment: datetime) -> int:
+    if not isinstance(moment, datetime):
+        raise UsageError(f"{moment!r} is no datetime.", "For example: datetime.now(UTC) - timedelta(hours=1)")
+    return int(moment.timestamp() * 1000)
+
+
+def _reset(start: str) -> str:
+    if start not in RESETS:
+        raise SettingsError(f"start={start!r} is unknown.", f"There are {', '.join(map(repr, RESETS))}.")
+    return RESETS[start]
+
+
+def _positive(value: float, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise SettingsError(f"{name}={value!r} is no number above 0.")
+    return value

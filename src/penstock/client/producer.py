@@ -1,0 +1,355 @@
+"""Sending messages: the synchronous producer."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Producer as KafkaProducer
+
+from penstock.client.deliveries import Delivery, WakeUps
+from penstock.client.delivery import DeliveryName, find_delivery
+from penstock.client.errors import (
+    UNREACHABLE_HINT,
+    BrokerUnreachable,
+    DeliveryFailed,
+    PenstockError,
+    SettingsError,
+    TopicNotFound,
+    UsageError,
+    from_kafka,
+)
+from penstock.client.message import Header
+from penstock.client.names import check_topic, find_bootstrap
+from penstock.client.partitioning import Partitioner, choose_partition, split_partitioner
+from penstock.client.profiles import ProfileName, find_profile
+from penstock.client.serializers import Serializer, serialize, serializer, wrong_type
+from penstock.client.settings import producer_settings, refused
+from penstock.client.transactions import Transaction, prepare
+
+Headers = Mapping[str, str | bytes | None] | Iterable[Header]
+
+POLL_EVERY = 64  # messages: what librdkafka has to say meanwhile is said together
+POLL_S = 1.0
+ROOM_SLICE_S = 0.1
+FAILURES_MAX = 100  # remembered for the next flush; more of them say nothing new
+NOT_NOW = frozenset({KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TIMED_OUT})
+
+
+class Producer:
+    """Sends messages to topics.
+
+    `bootstrap`          brokers to ask first, HOST:PORT with commas between; else $PENSTOCK_BOOTSTRAP or 127.0.0.1:9092
+    `delivery`           what is promised about each message
+    `profile`            what it may cost
+    `key`                how keys become bytes: a callable, or "json", "text", "bytes"
+    `value`              the same for values; without one, bytes are sent as they are and text as UTF-8
+    `partitioner`        a callable of the key's bytes and the count of partitions, or the name of one of librdkafka's
+    `transactional_id`   for exactly-once: whoever comes with the same id takes over; unique if it is not given
+    `send_timeout_s`     how long `send` waits for room
+    `connect_timeout_s`  how long the first message to a topic waits for a broker
+    `settings`           settings of librdkafka, which count more than the profile's
+
+    May be used by several threads. As a context manager it is closed in the end.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        *,
+        delivery: DeliveryName = "at-least-once",
+        profile: ProfileName = "balanced",
+        key: str | Serializer | None = None,
+        value: str | Serializer | None = None,
+        partitioner: str | Partitioner | None = None,
+        transactional_id: str | None = None,
+        send_timeout_s: float = 60.0,
+        connect_timeout_s: float = 10.0,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.bootstrap = find_bootstrap(bootstrap)
+        self.mode = find_delivery(delivery)
+        self.transactional_id = _transactional_id(transactional_id, self.mode.is_transactional, delivery)
+        name, self._partitioner = split_partitioner(partitioner)
+        arguments: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "partitioner": name}
+        if self.transactional_id is not None:
+            arguments["transactional.id"] = self.transactional_id
+        self.settings = producer_settings(self.mode, find_profile(profile), arguments, settings)
+        self._write_key = serializer(key, "key")
+        self._write_value = serializer(value, "value")
+        self._send_timeout_s = send_timeout_s
+        self.connect_timeout_s = connect_timeout_s
+        self._partitions: dict[str, int] = {}  # of the topics that were sent to
+        self._unpolled = 0
+        self._failures: dict[int, Delivery] = {}  # that nobody asked about
+        self.wake_ups = WakeUps()
+        self._poller: threading.Thread | None = None
+        self._closed = False
+        self._transaction: Transaction[Any, Any] | None = None
+        self._prepared = False
+        self.kafka = self._make()
+        self._produce = self.kafka.produce
+
+    def _make(self) -> KafkaProducer:
+        try:
+            return KafkaProducer(self.settings)
+        except KafkaException as failure:
+            raise refused(failure, self.settings) from failure
+        except (TypeError, ValueError) as failure:
+            raise SettingsError(f"settings: {failure}.") from failure
+
+    # ---- sending
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Hands a message over and returns at once, or as soon as there is room for it.
+
+        Waits while the local queue is full, for `send_timeout_s` at most. The first message to a topic waits until a
+        broker has said that the topic exists.
+        """
+        if topic not in self._partitions:
+            self.meet(topic)
+        if self._write_value is not None and value is not None:
+            value = serialize(self._write_value, value, "value", topic)
+        if self._write_key is not None and key is not None:
+            key = serialize(self._write_key, key, "key", topic)
+        if partition is None:
+            partition = -1 if self._partitioner is None else self._choose(topic, key)
+        delivery = Delivery(self, topic)
+        try:
+            if headers is None and timestamp_ms is None:
+                self._produce(topic, value, key, partition, delivery.settle)
+            else:
+                self._produce_more(topic, value, key, partition, delivery, headers, timestamp_ms)
+        except BufferError:
+            self.wait_for_room(topic, value, key, partition, delivery, headers, timestamp_ms)
+        except KafkaException as failure:
+            raise self._refusal(failure.args[0], topic) from failure
+        except (TypeError, OverflowError) as failure:
+            raise wrong_type(value, key, headers, topic) from failure
+        self._unpolled += 1
+        if self._unpolled >= POLL_EVERY:
+            self._unpolled = 0
+            self.kafka.poll(0)
+        return delivery
+
+    def _produce_more(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int,
+        delivery: Delivery,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+    ) -> None:
+        pairs: Any = headers if headers is None or isinstance(headers, (dict, list)) else _pairs(headers)
+        self._produce(topic, value, key, partition, delivery.settle, None, timestamp_ms or 0, pairs or None)
+
+    def wait_for_room(self, topic: str, value: Any, key: Any, partition: int, delivery: Delivery, *more: Any) -> None:
+        """Back-pressure: the queue is full because the broker takes less than we give."""
+        deadline_s = time.monotonic() + self._send_timeout_s
+        while time.monotonic() < deadline_s:
+            self.poll(ROOM_SLICE_S)
+            try:
+                return self._produce_more(topic, value, key, partition, delivery, *more)
+            except BufferError:
+                continue
+            except KafkaException as failure:
+                raise self._refusal(failure.args[0], topic) from failure
+        raise DeliveryFailed(
+            f"there was no room for a message to {topic!r} within {self._send_timeout_s} s.",
+            "The broker takes less than is sent, or can't be reached. Nothing of this message was sent.",
+            retriable=True,
+        )
+
+    def _refusal(self, error: KafkaError, topic: str) -> PenstockError:
+        if self._transaction is None and self.mode.is_transactional and error.code() == KafkaError._STATE:
+            text = "a producer with delivery='exactly-once' sends in transactions."
+            return UsageError(text, "with producer.transaction() as txn: txn.send(…)")
+        return from_kafka(error, f"sending to {topic!r}")
+
+    def _choose(self, topic: str, key: bytes | str | None) -> int:
+        assert self._partitioner is not None
+        data = key.encode() if isinstance(key, str) else key
+        return choose_partition(self._partitioner, data, self._partitions[topic], topic)
+
+    def knows(self, topic: str) -> bool:
+        return topic in self._partitions
+
+    def meet(self, topic: str) -> None:
+        """Before the first message to a topic: is there a broker, and the topic? May create it, as Kafka does."""
+        self._check_open()
+        check_topic(topic)
+        deadline_s = time.monotonic() + self.connect_timeout_s
+        while True:
+            try:
+                found = self.kafka.list_topics(topic, max(0.1, deadline_s - time.monotonic())).topics[topic]
+                error = found.error
+            except KafkaException as failure:
+                error = failure.args[0]
+                if error.code() != KafkaError._TIMED_OUT:
+                    raise self.no_broker(error) from failure
+            if error is None:
+                self._partitions[topic] = len(found.partitions)
+                return
+            if time.monotonic() >= deadline_s or error.code() not in NOT_NOW:
+                raise self._unmet(topic, error)
+            time.sleep(0.02)
+
+    def _unmet(self, topic: str, error: KafkaError) -> PenstockError:
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            hint = (
+                f"Create it with 'penstock topic create {topic}', or let the broker do so: auto.create.topics.enable."
+            )
+            return TopicNotFound(f"there is no topic {topic!r}.", hint, kafka_error=error.name())
+        if error.code() == KafkaError._TIMED_OUT:
+            return self.no_broker(error)
+        return from_kafka(error, f"sending to {topic!r}")
+
+    def no_broker(self, error: KafkaError) -> BrokerUnreachable:
+        return no_broker(self.bootstrap, error)
+
+    # ---- transactions
+
+    def transaction(self) -> Transaction[Any, Any]:
+        """`with producer.transaction() as txn: txn.send(…)`: all of it becomes visible together, or nothing."""
+        self.check_transactional()
+        return Transaction(self)
+
+    def begin_transaction(self, transaction: Transaction[Any, Any]) -> None:
+        self.check_transactional()
+        if self._transaction is not None:
+            raise UsageError("the producer's last transaction is still open.", "Each producer has one at a time.")
+        if not self._prepared:
+            prepare(self)
+            self._prepared = True
+        try:
+            self.kafka.begin_transaction()
+        except KafkaException as failure:
+            raise from_kafka(failure.args[0], "beginning a transaction") from failure
+        self._transaction = transaction
+
+    def end_transaction(self) -> None:
+        self._transaction = None
+
+    def forget_failures(self) -> None:
+        """Of a transaction that was aborted, nobody need be told which messages did not arrive."""
+        self._failures.clear()
+
+    def check_transactional(self) -> None:
+        self._check_open()
+        if not self.mode.is_transactional:
+            raise UsageError(
+                f"a producer with delivery={self.mode.name!r} has no transactions.", "Make it delivery='exactly-once'."
+            )
+
+    # ---- acknowledgements
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Lets librdkafka say what has arrived. Sending and waiting do this anyway."""
+        self.kafka.poll(timeout)
+
+    def keep_polling(self) -> None:
+        """Somebody wants to be called: a thread listens to librdkafka from now on."""
+        if self._poller is None:
+            self._poller = threading.Thread(target=self._listen, name="penstock-producer", daemon=True)
+            self._poller.start()
+
+    def _listen(self) -> None:
+        while not self._closed:
+            self.kafka.poll(POLL_S)
+
+    def note_failure(self, delivery: Delivery) -> None:
+        if len(self._failures) < FAILURES_MAX:
+            self._failures[id(delivery)] = delivery
+
+    def forget_failure(self, delivery: Delivery) -> None:
+        self._failures.pop(id(delivery), None)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until everything is acknowledged. Raises if something was not, which nobody was told of yet."""
+        self._check_open()
+        left = self.kafka.flush(-1 if timeout is None else timeout)
+        if left:
+            text = f"{left} messages were not acknowledged within {timeout} s."
+            raise BrokerUnreachable(text, "They are still being sent: flush again, or see whether the broker runs.")
+        self._raise_failures()
+
+    def _raise_failures(self) -> None:
+        if not self._failures:
+            return
+        failed, self._failures = list(self._failures.values()), {}
+        first = failed[0].exception()
+        assert first is not None
+        if len(failed) == 1:
+            raise first
+        count = f"{len(failed)}{' or more' if len(failed) == FAILURES_MAX else ''}"
+        text = f"{count} messages were not delivered; the first: {first.text}"
+        raise DeliveryFailed(text, first.hint, retriable=first.retriable, kafka_error=first.kafka_error) from first
+
+    # ---- the end
+
+    def close(self, timeout: float | None = 30.0) -> None:
+        """Sends what is still to be sent. Raises if something was not delivered, and is closed all the same."""
+        if self._closed:
+            return
+        try:
+            self.flush(timeout)
+        finally:
+            self._closed = True
+            self._partitions.clear()
+            self.kafka.purge()
+            self.kafka.flush(1)
+            if self._poller is not None and self._poller is not threading.current_thread():
+                self._poller.join()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the producer is closed.", "Make another one.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except PenstockError as failure:
+            error.add_note(f"besides, the producer could not deliver everything: {failure}")
+
+
+def no_broker(bootstrap: str, error: KafkaError) -> BrokerUnreachable:
+    return BrokerUnreachable(
+        f"no broker answers at {bootstrap} ({error.str().rstrip('.')}).", UNREACHABLE_HINT, kafka_error=error.name()
+    )
+
+
+def _transactional_id(given: str | None, is_transactional: bool, delivery: str) -> str | None:
+    if given is not None and not is_transactional:
+        raise SettingsError(
+            f"transactional_id={given!r} and delivery={delivery!r} contradict each other.",
+            "Transactions are delivery='exactly-once'.",
+        )
+    return given or f"penstock-{uuid.uuid4()}" if is_transactional else None
+
+
+def _pairs(headers: Any) -> Any:
+    return dict(headers) if isinstance(headers, Mapping) else list(headers)

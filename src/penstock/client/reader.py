@@ -1,0 +1,428 @@
+"""What a consumer has read, handed out and processed.
+
+Messages are taken from librdkafka in batches and handed out one by one. The invariant: librdkafka is asked for more,
+and so may take partitions away, only when nothing of the last batch is left. Then everything that was handed out has
+been processed, and `positions` says so; so a partition is always given up with the offset of its next message.
+
+How many are taken at once follows how long the program takes for them, so that a slow one still asks often enough to
+stay a member of its group (max.poll.interval.ms) and commits as often as it promised.
+
+Handlers with retries read through this as well. They set `marks_itself` and `keeps_poison`, say with `mark` what is
+processed, and commit with `commit(positions, metadata)`; `seek`, `pause` and `resume` take a partition out of the batch
+in hand, so they may be called between any two messages; the listeners are called within `stream`, with nothing left in
+the batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as RawMessage
+
+from penstock.client.admin import is_missing
+from penstock.client.commits import Commits, as_places
+from penstock.client.delivery import CommitOrder, DeliveryMode
+from penstock.client.errors import CommitFailed, PenstockError, SettingsError, UsageError, from_kafka
+from penstock.client.filtering import HeaderFilter
+from penstock.client.message import Message, Place
+from penstock.client.serializers import Decoder
+from penstock.client.settings import Settings, refused
+from penstock.client.signals import ending_on_signals
+from penstock.client.spans import Spans, begins_of, ends_of, extend, spans_of
+
+log = logging.getLogger("penstock.client")
+
+Listener = Callable[[list[Place]], object]
+
+POLL_SLICE_S = 0.2  # how soon a stop from another thread, or a signal, is noticed
+BATCH_S_MAX = 0.5  # a batch that takes longer makes the next one half as large
+BATCH_S_MIN = 0.1  # one that takes less makes it twice as large
+FIRST_BATCH = 64
+LOOK_S = 0.5  # for a topic that does not exist yet
+SEEK_TIMEOUT_S = 10.0
+SEEK_RETRY_S = 0.01
+DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
+SILENT = frozenset({KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})
+_error = RawMessage.error
+
+
+class Reader:
+    """One consumer of librdkafka, and how far its messages got."""
+
+    def __init__(
+        self, settings: Settings, mode: DeliveryMode, batch_max: int, decoder: Decoder, commits: Commits
+    ) -> None:
+        self.mode = mode
+        self.commits = commits
+        self.decoder = decoder
+        self.stopping = False
+        self.positions: dict[Place, int] = {}  # the next offset to process, of what was processed here
+        self.filter: HeaderFilter | None = None
+        self.handles_signals = False
+        self.keeps_poison = False  # hands out what can't be deserialized, instead of raising
+        self.marks_itself = False  # whoever reads says what is processed, with `mark`
+        self.read_since: Spans | None = None  # what was processed since a transaction began, while there is one
+        self.on_assign: list[Listener] = []
+        self.on_revoke: list[Listener] = []
+        self.on_lost: list[Listener] = []
+        self._batch: list[Any] = []
+        self._left: list[Any] = []  # of the batch, what is not handed out yet, the next one last
+        self._in_hand = False  # the last one that was handed out is not processed yet
+        self._taken = 0
+        self._topic: str | None = None  # if all messages are of this one
+        self._batch_max = batch_max
+        self._batch_size = min(FIRST_BATCH, batch_max)
+        self._asked_s = time.monotonic()
+        self._since_commit = 0
+        interval_ms = int(settings.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS))
+        self._give_back_s = interval_ms / 1000 / 3
+        self._subscribed: list[str] = []
+        self._missing: set[str] = set()  # topics that do not exist yet
+        self._look_at_s = 0.0
+        self._gone: set[Place] = set()  # taken away during the call that is under way
+        self.kafka = self._make(settings)
+        commits.kafka = self.kafka
+
+    def _make(self, settings: Settings) -> KafkaConsumer:
+        try:
+            return KafkaConsumer({**settings, "on_commit": self.commits.answered})
+        except KafkaException as failure:
+            raise refused(failure, settings) from failure
+        except (TypeError, ValueError) as failure:
+            raise SettingsError(f"settings: {failure}.") from failure
+
+    def subscribe(self, topics: list[str]) -> None:
+        self._subscribed = topics
+        self._topic = topics[0] if len(topics) == 1 and not topics[0].startswith("^") else None
+        try:
+            self.kafka.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        except KafkaException as failure:
+            raise from_kafka(failure.args[0], f"subscribing to {', '.join(topics)}") from failure
+
+    def stop(self) -> None:
+        self.stopping = True
+
+    # ---- handing out
+
+    def stream(
+        self, count: int | None = None, timeout: float | None = None, in_all: bool = False
+    ) -> Iterator[Message[Any, Any]]:
+        """Messages until `count` are handed out, or none came for `timeout` (`in_all`: since the call), or `stopping`.
+
+        A message counts as processed when the next one is asked for, unless `marks_itself`.
+        """
+        with ending_on_signals(self.stop) if self.handles_signals else nullcontext():
+            decode = None if self.decoder.is_plain else self.decoder.decode
+            accepts = None if self.filter is None else self.filter.accepts
+            clock = time.monotonic
+            wait_until_s = None if timeout is None else clock() + timeout
+            left_count = -1 if count is None else count
+            self._in_hand = False
+            while left_count and not self.stopping:
+                if not self.refill(wait_until_s):
+                    return
+                left, due_s = self._left, self.commits.due_s
+                if not left:
+                    continue
+                self._in_hand = True  # at each `yield`, which is when others can look
+                while left and left_count:
+                    raw = left.pop()
+                    if accepts is None or accepts(raw.headers() or []):
+                        left_count -= 1
+                        yield Message(raw) if decode is None else self._checked(decode(raw))
+                    if self.stopping or clock() >= due_s:
+                        break
+                self._in_hand = False
+                if clock() >= due_s:
+                    self.between()
+                if timeout is not None and not in_all:
+                    wait_until_s = clock() + timeout
+
+    # ---- the same in steps, for who must not wait in between
+
+    @property
+    def has_left(self) -> bool:
+        return bool(self._left)
+
+    @property
+    def is_commit_due(self) -> bool:
+        return time.monotonic() >= self.commits.due_s
+
+    def hand_out(self) -> Message[Any, Any] | None:
+        """The next one of the batch, or None where the filter does not want it. It is in hand then."""
+        raw = self._left.pop()
+        if self.filter is not None and not self.filter.accepts(raw.headers() or []):
+            return None
+        self._in_hand = True
+        return self._checked(self.decoder.decode(raw))
+
+    def _checked(self, message: Message[Any, Any]) -> Message[Any, Any]:
+        if message.poison is not None and not self.keeps_poison:
+            raise message.poison
+        return message
+
+    def refill(self, wait_until_s: float | None) -> bool:
+        """Takes more, if nothing is left. Whether it is worth going on: there is something, or the time is not over."""
+        if self._left:
+            return True
+        self.settle()
+        now_s = time.monotonic()
+        self._adapt(now_s - self._asked_s)
+        if self.commits.is_due(now_s, self._since_commit):
+            self.commit_later(now_s)
+        if self._missing and now_s >= self._look_at_s:
+            self._look_for_missing(now_s)
+        slice_s = POLL_SLICE_S if wait_until_s is None else max(0.0, min(POLL_SLICE_S, wait_until_s - now_s))
+        batch = self._take(slice_s)
+        self._asked_s = time.monotonic()
+        if batch and self.mode.commit_order is CommitOrder.BEFORE and not self._commit_before(batch):
+            batch = []
+        self._batch = batch
+        self._taken = len(batch)
+        self._left = batch[::-1]
+        self._since_commit += len(batch)
+        return bool(batch) or wait_until_s is None or self._asked_s < wait_until_s
+
+    def _take(self, timeout_s: float) -> list[Any]:
+        """What is there, or else the next message, alone: who had to be waited for seldom comes in company."""
+        self._gone.clear()
+        kafka = self.kafka
+        try:
+            first = kafka.poll(0)
+            if first is None:
+                first = kafka.poll(timeout_s)
+                batch = [] if first is None else [first]
+            else:
+                batch = [first, *kafka.consume(self._batch_size - 1, 0)] if self._batch_size > 1 else [first]
+        except KafkaException as failure:
+            raise from_kafka(failure.args[0], "reading") from failure
+        if any(map(_error, batch)):
+            batch = self._without_errors(batch)
+        if self._gone:
+            batch = [raw for raw in batch if (raw.topic(), raw.partition()) not in self._gone]
+        return batch
+
+    def _without_errors(self, batch: list[Any]) -> list[Any]:
+        """What is no message is news: passing trouble, which librdkafka sees to, or an error that ends the reading."""
+        good = [raw for raw in batch if raw.error() is None]
+        for raw in batch:
+            error = raw.error()
+            if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                log.warning("there is no topic %r yet; waiting for it", raw.topic())
+                self._missing.add(raw.topic())
+            elif error is not None and error.code() not in SILENT and not error.retriable():
+                self._rewind(begins_of(good))
+                topic = raw.topic()
+                raise from_kafka(error, f"reading {topic!r}" if topic else "reading")
+        return good
+
+    def _look_for_missing(self, now_s: float) -> None:
+        """librdkafka would do so every five minutes; who subscribes anew is told at once."""
+        self._look_at_s = now_s + LOOK_S
+        try:
+            found = {topic for topic in self._missing if not is_missing(self.kafka, topic, LOOK_S)}
+        except KafkaException:  # no answer now
+            return
+        if found:
+            self._missing -= found
+            self.subscribe(self._subscribed)
+
+    def _adapt(self, took_s: float) -> None:
+        if took_s > BATCH_S_MAX:
+            self._batch_size = max(1, self._batch_size // 2)
+        elif took_s < BATCH_S_MIN and self._taken >= self._batch_size:
+            self._batch_size = min(self._batch_max, self._batch_size * 2)
+
+    def between(self) -> None:
+        """Between two messages of a batch, when a commit is due."""
+        now_s = time.monotonic()
+        self.commit_later(now_s)
+        if now_s - self._asked_s > self._give_back_s and self._left:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """What was taken and not handed out will be read again, by us or by another."""
+        self.settle()
+        left = self._left[::-1]
+        del self._batch[int(self._in_hand) :]
+        self._left.clear()
+        self._batch_size = 1
+        self._rewind(begins_of(left))
+
+    # ---- how far
+
+    def settle(self) -> None:
+        """`positions` now has what was handed out and processed of the batch."""
+        handed = len(self._batch) - len(self._left) - self._in_hand
+        if handed > 0 and not self.marks_itself:
+            done = self._batch[:handed]
+            self.positions.update(ends_of(done, self._topic))
+            if self.read_since is not None:
+                extend(self.read_since, spans_of(done, self._topic))
+        if handed > 0:
+            del self._batch[:handed]
+
+    def mark(self, message: Message[Any, Any]) -> None:
+        """This message, and all before it in its partition, are processed."""
+        raw = message.raw
+        self.positions[raw.topic(), raw.partition()] = raw.offset() + 1
+
+    def count_in_hand(self) -> None:
+        """The message in hand is processed, though the next one was not asked for."""
+        self._in_hand = False
+
+    def commit(self, positions: Mapping[Place, int] | None = None, metadata: Mapping[Place, str] | None = None) -> None:
+        """Commits these positions, or all that were processed, and waits until they are stored."""
+        self.settle()
+        self._since_commit = 0
+        self.commits.now(self.positions if positions is None else positions, metadata)
+
+    def commit_later(self, now_s: float) -> None:
+        self.settle()
+        self._since_commit = 0
+        if self.mode.commit_order is CommitOrder.AFTER:
+            self.commits.later(self.positions, now_s)
+        else:
+            self.commits.due_s = now_s + 1.0
+
+    def _commit_before(self, batch: list[Any]) -> bool:
+        """At most once: who can't say that these are read does not hand them out. They come again, if still ours."""
+        try:
+            self.commits.now(ends_of(batch, self._topic))
+        except CommitFailed:
+            self._rewind(begins_of(batch, self._topic))
+            return False
+        return True
+
+    # ---- where to
+
+    def seek(self, offsets: Mapping[Place, int]) -> None:
+        """What comes next in these partitions. What was taken of them and not handed out is forgotten."""
+        self.drop(offsets)
+        self.commits.forget(offsets)
+        for place, offset in offsets.items():
+            self._seek(place, offset)
+            if offset >= 0:
+                self.positions[place] = offset
+            else:
+                self.positions.pop(place, None)
+
+    def put_back(self) -> None:
+        """What was read since the transaction began comes again, if it is still ours to read."""
+        self._in_hand = False
+        self.settle()
+        assert self.read_since is not None
+        ours = set(self.assignment())
+        self.seek({place: begin for place, (begin, _) in self.read_since.items() if place in ours})
+
+    def drop(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Takes partitions out of the batch. Returns from where on they were not handed out."""
+        self.settle()
+        chosen = set(places)
+        hand = self._batch[:1] if self._in_hand else []
+        left = self._left[::-1]
+        dropped = [raw for raw in left if (raw.topic(), raw.partition()) in chosen]
+        kept = [raw for raw in left if (raw.topic(), raw.partition()) not in chosen]
+        self._batch = hand + kept
+        self._left[:] = kept[::-1]
+        return begins_of(dropped)
+
+    def pause(self, places: Iterable[Place]) -> None:
+        chosen = list(places)
+        self.kafka.pause([TopicPartition(*place) for place in chosen])
+        self._rewind(self.drop(chosen))
+
+    def resume(self, places: Iterable[Place]) -> None:
+        self.kafka.resume([TopicPartition(*place) for place in places])
+
+    def _rewind(self, begins: Mapping[Place, int]) -> None:
+        for place, begin in begins.items():
+            try:
+                self._seek(place, begin)
+            except PenstockError:
+                if place in self.assignment():
+                    raise
+
+    def _seek(self, place: Place, offset: int) -> None:
+        """librdkafka can't seek in a partition that it has just been given, until it has begun to read it."""
+        deadline_s = time.monotonic() + SEEK_TIMEOUT_S
+        while True:
+            try:
+                return self.kafka.seek(TopicPartition(*place, offset))
+            except KafkaException as failure:
+                error = failure.args[0]
+                if error.code() != KafkaError._STATE or time.monotonic() > deadline_s or place not in self.assignment():
+                    raise from_kafka(error, f"seeking in {place[0]}[{place[1]}]") from failure
+            time.sleep(SEEK_RETRY_S)
+
+    def assignment(self) -> list[Place]:
+        return sorted(as_places(self.kafka.assignment()))
+
+    def wait_for_assignment(self, timeout_s: float) -> list[Place]:
+        """Reads until the group has given this member something to read."""
+        deadline_s = time.monotonic() + timeout_s
+        while not (places := self.assignment()):
+            if time.monotonic() > deadline_s:
+                raise UsageError(
+                    f"the group gave this member no partition within {timeout_s} s.",
+                    "Are there more members than partitions?",
+                )
+            self.refill(min(deadline_s, time.monotonic() + POLL_SLICE_S))
+        return places
+
+    def unprocessed(self) -> dict[Place, int]:
+        """From where on something was taken from librdkafka and is not processed."""
+        self.settle()
+        return begins_of(self._batch)
+
+    # ---- rebalances, all of them within a call of `_take` or `close`
+
+    def _assigned(self, _: KafkaConsumer, partitions: list[TopicPartition]) -> None:
+        places = as_places(partitions)
+        self._gone.difference_update(places)
+        for listener in self.on_assign:
+            listener(places)
+
+    def _revoked(self, _: KafkaConsumer, partitions: list[TopicPartition]) -> None:
+        places = as_places(partitions)
+        for listener in self.on_revoke:
+            listener(places)
+        if self.mode.commit_order is CommitOrder.AFTER:
+            processed = {place: self.positions[place] for place in places if place in self.positions}
+            try:
+                self.commits.now(processed)
+            except CommitFailed as failure:
+                # The next owner will process again what was not stored, which at-least-once allows.
+                log.warning("offsets were not stored when partitions went to another member: %s", failure)
+        self._forget(places)
+
+    def _lost(self, _: KafkaConsumer, partitions: list[TopicPartition]) -> None:
+        places = as_places(partitions)
+        for listener in self.on_lost:
+            listener(places)
+        self._forget(places)
+
+    def _forget(self, places: list[Place]) -> None:
+        self._gone.update(places)
+        self.commits.forget(places)
+        for place in places:
+            self.positions.pop(place, None)
+            if self.read_since is not None:
+                self.read_since.pop(place, None)
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Commits what was processed, and leaves the group."""
+        try:
+            if self.mode.commit_order is CommitOrder.AFTER:
+                self.commit()
+        finally:
+            self._batch, self._left = [], []
+            self.kafka.close()

@@ -1,0 +1,91 @@
+"""Publish and subscribe: what is published, every group that subscribes reads, each at its own pace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.client.consumer import Consumer
+from penstock.client.deliveries import Delivery
+from penstock.client.delivery import DeliveryName
+from penstock.client.names import check_topic
+from penstock.client.producer import Headers, Producer
+from penstock.client.profiles import ProfileName
+from penstock.client.serializers import Serializer
+
+
+class Topic:
+    """A topic by its name: `publish` to it, `subscribe(group)` to it.
+
+    `name`       the topic
+    `bootstrap`  brokers to ask first, HOST:PORT with commas between; else $PENSTOCK_BOOTSTRAP or 127.0.0.1:9092
+    `delivery`   what is promised about each message, published or read
+    `profile`    what it may cost
+    `key`        how keys become bytes, as for a `Producer`
+    `value`      the same for values
+    `settings`   settings of librdkafka for publishing
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bootstrap: str | None = None,
+        *,
+        delivery: DeliveryName = "at-least-once",
+        profile: ProfileName = "balanced",
+        key: str | Serializer | None = None,
+        value: str | Serializer | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = check_topic(name)
+        self._bootstrap = bootstrap
+        self._delivery: DeliveryName = delivery
+        self._profile: ProfileName = profile
+        self._key = key
+        self._value = value
+        self._settings = settings
+        self._producer: Producer | None = None
+
+    def publish(self, value: Any = None, *, key: Any = None, headers: Headers | None = None) -> Delivery:
+        """Sends a message to all groups that subscribe, as `Producer.send` does."""
+        if self._producer is None:
+            self._producer = Producer(
+                self._bootstrap,
+                delivery=self._delivery,
+                profile=self._profile,
+                key=self._key,
+                value=self._value,
+                settings=self._settings,
+            )
+        return self._producer.send(self.name, value, key=key, headers=headers)
+
+    def subscribe(self, group: str, **options: Any) -> Consumer[Any, Any]:
+        """A consumer of this topic, which a broker may create for it, as for the first message.
+
+        It deserializes as this topic serializes, where that was given by name.
+        """
+        names: dict[str, Any] = {"delivery": self._delivery, "profile": self._profile}
+        names.update(
+            (what, given) for what, given in (("key", self._key), ("value", self._value)) if isinstance(given, str)
+        )
+        settings = {"allow.auto.create.topics": True, **(options.pop("settings", None) or {})}
+        return Consumer(self._bootstrap, group, self.name, settings=settings, **{**names, **options})
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until everything that was published is acknowledged."""
+        if self._producer is not None:
+            self._producer.flush(timeout)
+
+    def close(self) -> None:
+        """Sends what is still to be sent. Consumers that came of `subscribe` are their own."""
+        if self._producer is not None:
+            self._producer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,192 @@
+"""Transactions: what was read, what was written for it, and that it was read, visible together or not at all.
+
+A transaction ends in one of three ways. It is committed. Or it is aborted, by an exception of the block or because the
+broker said so: then nothing of it is visible and its consumer stands where the block began. Or its producer is fenced,
+and another one does the work now. What may be tried again is tried again in here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from penstock.client.deliveries import Delivery
+from penstock.client.errors import (
+    BrokerUnreachable,
+    PenstockError,
+    ProducerFenced,
+    TransactionAborted,
+    UsageError,
+    from_kafka,
+)
+from penstock.client.message import K, Message, Place, V
+
+if TYPE_CHECKING:
+    from penstock.client.producer import Producer
+    from penstock.client.reader import Reader
+
+CALL_S = 10.0  # of one call to librdkafka, which goes on with the next one where it was
+RETRY_S = 0.05
+DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
+RUN_AGAIN = "Run the block again."
+
+
+class Transaction(Generic[K, V]):
+    """One transaction of a producer, and of a consumer if it reads: `with` begins it and decides it."""
+
+    def __init__(self, producer: Producer, reader: Reader | None = None) -> None:
+        self._producer = producer
+        self._reader = reader
+        self._lost: list[Place] = []  # what it read of, and another member of the group will read again
+        timeout_ms = producer.settings.get("transaction.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS)
+        self._patience_s = 2 * int(timeout_ms) / 1000
+
+    # ---- within
+
+    def messages(self, count: int | None = None, timeout: float = 1.0) -> Iterator[Message[K, V]]:
+        """What is there within `timeout` seconds, up to `count`. All of it is read when the transaction commits."""
+        if self._reader is None:
+            raise UsageError("this transaction has no consumer.", "consumer.transaction(producer) reads and writes.")
+        for message in self._reader.stream(count, timeout, in_all=True):
+            self.check_not_lost()
+            yield message
+        self.check_not_lost()
+
+    def send(self, topic: str, value: Any = None, **options: Any) -> Delivery:
+        """As `Producer.send`. Nobody who reads what is committed sees it before the transaction is."""
+        return self._producer.send(topic, value, **options)
+
+    def check_not_lost(self) -> None:
+        if self._lost:
+            topic, partition = self._lost[0]
+            raise TransactionAborted(
+                f"the group gave {topic}[{partition}] to another member while the transaction was open.", RUN_AGAIN
+            )
+
+    def _taken_away(self, places: list[Place]) -> None:
+        read = (self._reader.read_since if self._reader is not None else None) or {}
+        self._lost += [place for place in places if place in read]
+
+    # ---- begin and end
+
+    def __enter__(self) -> Self:
+        self._producer.begin_transaction(self)
+        if self._reader is not None:
+            self._reader.settle()
+            self._reader.read_since = {}
+            self._reader.on_revoke.append(self._taken_away)
+            self._reader.on_lost.append(self._taken_away)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._commit()
+            else:
+                self._abort_for(error)
+        finally:
+            self._producer.end_transaction()
+            if self._reader is not None:
+                self._reader.read_since = None
+                self._reader.on_revoke.remove(self._taken_away)
+                self._reader.on_lost.remove(self._taken_away)
+
+    def _commit(self) -> None:
+        try:
+            self.check_not_lost()
+            if self._reader is not None:
+                self._send_offsets(self._reader)
+            self._insist(self._producer.kafka.commit_transaction, "committing a transaction")
+        except TransactionAborted:
+            self._abort()
+            raise
+        except ProducerFenced:
+            self._put_back()
+            raise
+
+    def _send_offsets(self, reader: Reader) -> None:
+        reader.count_in_hand()
+        reader.settle()
+        assert reader.read_since is not None
+        offsets = [TopicPartition(*place, end) for place, (_, end) in reader.read_since.items()]
+        if not offsets:
+            return
+        member = reader.kafka.consumer_group_metadata()
+        self._insist(
+            lambda timeout_s: self._producer.kafka.send_offsets_to_transaction(offsets, member, timeout_s),
+            "committing what was read",
+        )
+
+    def _abort_for(self, error: BaseException) -> None:
+        """The block's exception goes on, whatever comes of the abort."""
+        try:
+            self._abort()
+        except PenstockError as failure:
+            error.add_note(f"besides, the transaction could not be aborted: {failure}")
+
+    def _abort(self) -> None:
+        try:
+            self._insist(self._producer.kafka.abort_transaction, "aborting a transaction")
+        finally:
+            self._producer.forget_failures()
+            self._put_back()
+
+    def _put_back(self) -> None:
+        if self._reader is not None:
+            self._reader.put_back()
+
+    def _insist(self, call: Callable[[float], object], doing: str) -> None:
+        """Again, as long as librdkafka says that it may be tried again."""
+        deadline_s = time.monotonic() + self._patience_s
+        while True:
+            try:
+                call(CALL_S)
+                return
+            except KafkaException as failure:
+                error: KafkaError = failure.args[0]
+                if not error.retriable():
+                    raise _verdict(error, doing) from failure
+                if time.monotonic() > deadline_s:
+                    raise _unknown(error, doing) from failure
+            time.sleep(RETRY_S)
+
+
+def _verdict(error: KafkaError, doing: str) -> PenstockError:
+    if error.txn_requires_abort():
+        text = f"{doing}: {error.str().rstrip('.')} ({error.name()})."
+        return TransactionAborted(text, f"Nothing of it is visible. {RUN_AGAIN}", kafka_error=error.name())
+    found = from_kafka(error, doing)
+    if error.fatal() and not isinstance(found, ProducerFenced):
+        return ProducerFenced(found.text, found.hint, kafka_error=error.name())
+    return found
+
+
+def _unknown(error: KafkaError, doing: str) -> PenstockError:
+    return BrokerUnreachable(
+        f"{doing}: no answer ({error.str().rstrip('.')}).",
+        "Whether the transaction was committed is not known. Close this producer and this consumer and make others: "
+        "they go on from what was.",
+        kafka_error=error.name(),
+    )
+
+
+def prepare(producer: Producer) -> None:
+    """Before the first transaction: takes over the transactional id, and ends what another left open under it."""
+    deadline_s = time.monotonic() + producer.connect_timeout_s
+    while True:
+        try:
+            producer.kafka.init_transactions(max(0.1, min(CALL_S, deadline_s - time.monotonic())))
+            return
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            if not error.retriable():
+                raise _verdict(error, "preparing transactions") from failure
+            if time.monotonic() >= deadline_s:
+                raise producer.no_broker(error) from failure
+        time.sleep(RETRY_S)
