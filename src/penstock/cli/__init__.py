@@ -24,6 +24,7 @@ COMMANDS = {
     "consume": "read messages from topics",
     "group": "list, describe, reset and delete consumer groups",
     "txn": "list, describe and abort transactions",
+    "dlq": "list, show, redrive and purge dead letters",
     "cluster": "start, watch and change a cluster of brokers",
     "query": "ask topics with SQL, archive and log as one table",
     "replay": "write a part of a topic's history into a topic again",

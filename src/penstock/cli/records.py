@@ -66,14 +66,14 @@ def to_json(message: Message) -> bytes:
         "partition": message.partition(),
         "offset": message.offset(),
         "timestamp": message.timestamp()[1],
-        **_json_bytes("key", message.key()),
-        **_json_bytes("value", message.value()),
-        "headers": [{"key": name, **_json_bytes("value", value)} for name, value in headers_of(message)],
+        **json_bytes("key", message.key()),
+        **json_bytes("value", message.value()),
+        "headers": [{"key": name, **json_bytes("value", value)} for name, value in headers_of(message)],
     }
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _json_bytes(name: str, content: bytes | None) -> dict[str, str | None]:
+def json_bytes(name: str, content: bytes | None) -> dict[str, str | None]:
     """Text stays text; bytes that are none go under another name, so that nothing is ever guessed."""
     try:
         return {name: None if content is None else content.decode()}
@@ -88,17 +88,17 @@ def to_terminal(colour: bool) -> Write:
         place = f"{message.topic()}[{message.partition()}]@{message.offset()}"
         line = f"{dim}{_clock(message)}{off} {cyan}{place}{off}"
         if (key := message.key()) is not None:
-            line += f" {bold}{_printable(key)}{off}"
+            line += f" {bold}{printable(key)}{off}"
         value = message.value()
-        line += f" {dim}(no value){off}" if value is None else f" {_printable(value)}"
+        line += f" {dim}(no value){off}" if value is None else f" {printable(value)}"
         for name, content in headers_of(message):
-            line += f" {dim}{_printable(name.encode())}={_printable(content or b'')}{off}"
+            line += f" {dim}{printable(name.encode())}={printable(content or b'')}{off}"
         return line.encode() + b"\n"
 
     return write
 
 
-def _printable(content: bytes) -> str:
+def printable(content: bytes) -> str:
     """Text as it is; control characters and stray bytes escaped, since a message must not drive the terminal."""
     text = content.decode(errors="backslashreplace")
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

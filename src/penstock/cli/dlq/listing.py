@@ -1,0 +1,47 @@
+"""`penstock dlq list`."""
+
+from __future__ import annotations
+
+import argparse
+
+from penstock.cli.parser import Parser
+
+EXAMPLES = """\
+examples:
+  penstock dlq list
+  penstock dlq list --all --json
+
+Topics whose names end in .dlq (of handlers) and -dead-letters (of pipelines) are listed, if there is something in them.
+"""
+
+
+def configure(parser: Parser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("--all", action="store_true", help="also those that have none left")
+    parser.leaf(run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from penstock.cli.connection import connect
+    from penstock.cli.dlq.letters import REDRIVEN, is_dead_letters, read
+    from penstock.cli.dlq.options import Bar
+    from penstock.cli.output import local_time, print_json, print_table
+
+    connection = connect(args)
+    rows = []
+    for name in sorted(filter(is_dead_letters, connection.topics)):
+        with Bar(args, f"reading {name}") as bar:
+            held = read(connection, name, lambda letter: False, bar.update)
+        redriven = sum(how == REDRIVEN for how in held.done.values())
+        if held.open or args.all:
+            times = (min(held.open.values()), max(held.open.values())) if held.open else (None, None)
+            rows.append((name, len(held.open), redriven, len(held.done) - redriven, *times))
+    if args.json:
+        names = ("topic", "letters", "redriven", "purged", "oldest_ms", "newest_ms")
+        print_json([dict(zip(names, row)) for row in rows])
+    elif rows:
+        shown = [(*row[:4], *(None if each is None else local_time(each) for each in row[4:])) for row in rows]
+        print_table(["topic", "letters", "redriven", "purged", "oldest", "newest"], shown)
+    else:
+        print("There are no dead letters.")
+    return 0

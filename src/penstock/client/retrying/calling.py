@@ -1,0 +1,147 @@
+"""Calling a handler: here, in a thread that may be given up, or on an event loop.
+
+A thread can't be ended from outside. A handler that hangs past its limit is left to itself, another thread takes the
+next message, and a few that are stuck at once are as many as we let be; a coroutine is cancelled for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from penstock.client.errors import HandlerTimedOut, UsageError
+from penstock.client.message import Message
+from penstock.client.retrying.policy import spoken
+
+STUCK_MAX = 8
+
+AnyMessage = Message[Any, Any]
+Handler = Callable[[AnyMessage], Any]
+
+
+class Call(Protocol):
+    def __call__(self, message: AnyMessage) -> None:
+        """Returns when the message was handled, and raises what the handler raised, or HandlerTimedOut."""
+
+    def close(self) -> None: ...
+
+
+def _late(timeout_ms: int) -> HandlerTimedOut:
+    return HandlerTimedOut(
+        f"the handler had not returned after {spoken(timeout_ms)}.", "Make it quicker, or give it a longer timeout."
+    )
+
+
+class AllStuck(BaseException):
+    """No failure of a message, but the end: no Exception, so that nobody takes it for one."""
+
+    def as_error(self) -> UsageError:
+        return UsageError(
+            f"{STUCK_MAX} calls of the handler hang, and none of them can be ended.",
+            "Give what the handler waits for a time-out of its own, or use an async handler, which is cancelled.",
+        )
+
+
+class Direct:
+    def __init__(self, function: Handler) -> None:
+        self._function = function
+
+    def __call__(self, message: AnyMessage) -> None:
+        self._function(message)
+
+    def close(self) -> None:
+        pass
+
+
+class InThread:
+    """With a limit. The thread lives as long as its handlers return in time."""
+
+    def __init__(self, function: Handler, timeout_ms: int) -> None:
+        self._function = function
+        self._timeout_ms = timeout_ms
+        self._jobs: queue.SimpleQueue[tuple[AnyMessage, Future[None]] | None] | None = None
+        self._stuck: list[threading.Thread] = []
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, message: AnyMessage) -> None:
+        if self._jobs is None:
+            self._begin()
+        assert self._jobs is not None
+        done: Future[None] = Future()
+        self._jobs.put((message, done))
+        try:
+            failure = done.exception(self._timeout_ms / 1000)
+        except TimeoutError:
+            self._give_up()
+            raise _late(self._timeout_ms) from None
+        if failure is not None:
+            raise failure
+
+    def _begin(self) -> None:
+        self._stuck = [thread for thread in self._stuck if thread.is_alive()]
+        if len(self._stuck) >= STUCK_MAX:
+            raise AllStuck
+        self._jobs = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=_work, args=(self._function, self._jobs), name="penstock-handler", daemon=True
+        )
+        self._thread.start()
+
+    def _give_up(self) -> None:
+        assert self._jobs is not None
+        assert self._thread is not None
+        self._jobs.put(None)  # should it ever return, it ends
+        self._stuck.append(self._thread)
+        self._jobs = self._thread = None
+
+    def close(self) -> None:
+        if self._jobs is not None and self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+
+
+def _work(function: Handler, jobs: queue.SimpleQueue[tuple[AnyMessage, Future[None]] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        message, done = job
+        try:
+            function(message)
+        except BaseException as failure:
+            done.set_exception(failure)
+        else:
+            done.set_result(None)
+
+
+class OnLoop:
+    """A coroutine function, called from the thread below an event loop."""
+
+    def __init__(
+        self,
+        function: Callable[[AnyMessage], Coroutine[Any, Any, Any]],
+        loop: asyncio.AbstractEventLoop,
+        timeout_ms: int | None,
+    ) -> None:
+        self._function = function
+        self._loop = loop
+        self._timeout_ms = timeout_ms
+
+    def __call__(self, message: AnyMessage) -> None:
+        asyncio.run_coroutine_threadsafe(self._limited(message), self._loop).result()
+
+    async def _limited(self, message: AnyMessage) -> None:
+        if self._timeout_ms is None:
+            await self._function(message)
+            return
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000) as limit:
+                await self._function(message)
+        except TimeoutError:
+            if limit.expired():
+                raise _late(self._timeout_ms) from None
+            raise
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,218 @@
+"""The partitions that are ours, and how far each is committed.
+
+While work goes on, a commit is not waited for, and its metadata says that someone is at work (see `deaths`). The last
+commit of a partition is waited for, and takes that back. With exactly-once, copies and offsets go in one transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from penstock.client.commits import PASSING
+from penstock.client.errors import PenstockError, from_kafka
+from penstock.client.retrying.assigned import Assigned
+from penstock.client.retrying.parking import LOST, Acknowledged, Copy, PartitionsLost, Transactional
+from penstock.client.retrying.waiting import Key
+from penstock.client.spans import spans_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+    from penstock.client.retrying.source import Source
+
+log = logging.getLogger("penstock.client")
+
+COMMIT_TIMEOUT_S = 15.0  # a broker may start anew meanwhile
+COMMIT_RETRY_S = 0.1
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Holdings:
+    def __init__(self, source: Source) -> None:
+        self._client: Consumer = source.client
+        self._every = source.commit_every
+        self._interval_s = source.commit_interval_s
+        self.acknowledged = None if source.is_exactly_once else Acknowledged(source.connection)
+        self.transactional = (
+            Transactional(source.connection, source.group, source.instance) if source.is_exactly_once else None
+        )
+        if self.transactional is not None and source.instance is not None:
+            self.transactional.take_over()
+        self._unanswered: list[TopicPartition] = []  # of the last commit that was not waited for
+        self.parts: dict[Key, Assigned] = {}
+        self._unbegun: set[Key] = set()
+        self.uncommitted = 0  # messages
+        self.is_trying = False  # a message is on record as being tried, which may be done meanwhile
+        self.commit_at = time.monotonic() + self._interval_s
+
+    # ---- what is ours
+
+    def add(self, parts: Iterable[Assigned]) -> None:
+        for part in parts:
+            self.parts[part.key] = part
+            self._unbegun.add(part.key)
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        gone = set(keys)
+        for key in gone:
+            self.parts.pop(key, None)
+            self._unbegun.discard(key)
+        if self.transactional is not None:
+            kept = self.transactional.kept
+            self.transactional.kept = [copy for copy in kept if copy.parked.source_key not in gone]
+
+    def begin(self, batch: list[Any]) -> None:
+        """Before the first message of a partition is handled, its mark says that we are at work."""
+        if not self._unbegun:
+            return
+        begun = []
+        for key, (offset, _) in spans_of(batch).items():
+            if key in self._unbegun:
+                self._unbegun.remove(key)
+                part = self.parts[key]
+                if not part.is_placed:
+                    part.starts_at(offset, None, 0)
+                part.begun = True
+                begun.append(part)
+        if begun:
+            moment_ms = now_ms()
+            self.commit_now(begun, [part.progress(moment_ms) for part in begun])
+
+    # ---- what is done
+
+    def hand_over(self, part: Assigned, offset: int, copy: Copy) -> None:
+        self.uncommitted += 1
+        if self.transactional is not None:
+            part.ledger.handled(offset)
+            self.transactional.kept.append(copy)
+            return
+        assert self.acknowledged is not None
+        part.ledger.handing_over(offset)
+        self.acknowledged.send(copy, partial(part.ledger.acknowledged, offset))
+
+    def dispatch(self) -> None:
+        """What was handed over goes on its way, where it need not wait for a transaction."""
+        if self.acknowledged is not None:
+            self.acknowledged.dispatch()
+
+    def has_kept(self) -> bool:
+        return self.transactional is not None and bool(self.transactional.kept)
+
+    def look_for_acknowledgements(self) -> None:
+        if self.acknowledged is not None:
+            self.acknowledged.poll()
+
+    def wait_for_acknowledgements(self) -> None:
+        if self.acknowledged is not None:
+            self.acknowledged.flush()
+
+    # ---- committing
+
+    def _moved(self) -> list[Assigned]:
+        return [part for part in self.parts.values() if part.begun and part.ledger.position != part.ledger.committed]
+
+    def is_commit_due(self, now_s: float) -> bool:
+        return now_s >= self.commit_at or self.uncommitted >= self._every
+
+    def commit(self) -> list[Assigned]:
+        """What is done so far. Returns partitions that were lost meanwhile, with all that was done in them."""
+        self.uncommitted = 0
+        self.is_trying = False
+        self.commit_at = time.monotonic() + self._interval_s
+        moment_ms = now_ms()
+        moved = self._moved()
+        offsets = [part.progress(moment_ms) for part in moved]
+        if self.transactional is not None and self.transactional.kept:
+            if not self._commit_kept(self.transactional, offsets):
+                return moved
+        elif moved:
+            try:
+                self._client.commit(offsets=offsets, asynchronous=True)
+                self._unanswered = offsets
+            except KafkaException as failure:
+                log.debug("commit put off: %s", failure.args[0].str())
+                return []
+        _note(moved)
+        return []
+
+    def _commit_kept(self, transactional: Transactional, offsets: list[TopicPartition]) -> bool:
+        """False when the partitions are not ours any more."""
+        behind = [place for place in self._unanswered if (place.topic, place.partition) in self.parts]
+        if not behind or self.commit_now([], behind):  # else it might come after the transaction's, and undo it
+            try:
+                transactional.commit(self._client, offsets)
+                return True
+            except PartitionsLost:
+                pass
+        transactional.kept.clear()
+        return False
+
+    def commit_now(self, parts: list[Assigned], offsets: list[TopicPartition]) -> bool:
+        """Waited for. False when the partitions are not ours any more."""
+        deadline_s = time.monotonic() + COMMIT_TIMEOUT_S
+        while (error := self._try_to_commit(offsets)) is not None:
+            if error.code() in LOST:
+                return False
+            if error.code() not in PASSING or time.monotonic() > deadline_s:
+                raise from_kafka(error, "committing offsets")
+            time.sleep(COMMIT_RETRY_S)
+        self._unanswered = []
+        _note(parts)
+        return True
+
+    def _try_to_commit(self, offsets: list[TopicPartition]) -> KafkaError | None:
+        try:
+            answer = self._client.commit(offsets=offsets, asynchronous=False) or ()
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            return error
+        return next((place.error for place in answer if place.error is not None), None)
+
+    def commit_attempt(self, part: Assigned, offset: int, is_suspect: bool) -> bool:
+        """That this message is about to be tried. All before it in the partition must be done.
+
+        What was done in other partitions is said with it: if this call ends with the process, they are not to blame.
+        """
+        moment_ms = now_ms()
+        attempt = part.at(offset, part.watch.trying(offset, moment_ms, is_suspect))
+        others = [each for each in self._moved() if each is not part]
+        self.is_trying = True
+        return self.commit_now(others, [attempt, *(each.progress(moment_ms) for each in others)])
+
+    def finish(self, keys: Iterable[Key]) -> list[Assigned]:
+        """A last commit for these; returns what `commit` does. Marks go away, but where copies are on their way."""
+        lost = self.commit() if self.has_kept() else []  # with copies that nobody will see: their sources are not done
+        self.wait_for_acknowledgements()
+        ours = [self.parts[key] for key in keys if key in self.parts]
+        parts = [part for part in ours if part.begun and part not in lost]
+        if not parts:
+            return lost
+        moment_ms = now_ms()
+        offsets = [
+            part.progress(moment_ms) if part.ledger.on_their_way else part.at(part.ledger.position, None)
+            for part in parts
+        ]
+        try:
+            self.commit_now(parts, offsets)
+        except PenstockError as failure:
+            log.warning("%s What was done since the last commit will be done again.", failure)
+        return lost
+
+    def close(self) -> None:
+        for way in (self.acknowledged, self.transactional):
+            if way is not None:
+                way.close()
+
+
+def _note(parts: list[Assigned]) -> None:
+    for part in parts:
+        part.ledger.committed = part.ledger.position

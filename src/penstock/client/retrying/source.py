@@ -1,0 +1,46 @@
+"""What a handler was registered with, and what the work needs of its consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.client.filtering import HeaderFilter
+from penstock.client.retrying.policy import Retry
+from penstock.client.serializers import Decoder
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+    from penstock.client.reader import Listener
+
+
+class Stoppable(Protocol):
+    stopping: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    client: Consumer
+    connection: Mapping[str, Any]  # settings for other clients of the same brokers
+    group: str
+    topics: tuple[str, ...]
+    decoder: Decoder
+    filter: HeaderFilter | None
+    is_exactly_once: bool
+    instance: str | None  # a member with a name of its own, which it keeps when it starts anew
+    commit_interval_s: float
+    commit_every: int
+    reader: Stoppable
+    on_assign: tuple[Listener, ...] = ()
+    on_revoke: tuple[Listener, ...] = ()
+    on_lost: tuple[Listener, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    retry: Retry | None = None
+    dead_letter: bool | str = False
+    ordered: bool = False
+    timeout_ms: int | None = None

@@ -1,0 +1,214 @@
+"""`penstock dlq`: dead letters are listed, shown, sent back once, and given up."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from penstock.cli import main
+from penstock.cli.dlq.letters import mark_of
+from tests.brokers import BrokerProcess
+from tests.cli.conftest import Finished, clean_environment, command
+
+PARTITIONS = 2
+OLD, NEW = "2026-01-01T00:00:00.000Z", "2026-06-01T00:00:00.000Z"
+
+
+class Post:
+    """An origin with dead letters of its own."""
+
+    def __init__(self, bootstrap: str, origin: str) -> None:
+        self.bootstrap = bootstrap
+        self.origin = origin
+        self.topic = f"{origin}.billing.dlq"
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for future in admin.create_topics([NewTopic(name, PARTITIONS) for name in (origin, self.topic)]).values():
+            future.result(20)
+
+    def lay_down(
+        self, numbers: Iterable[int], error: str = "no money", failed_at: str = OLD, region: str = "eu"
+    ) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "queue.buffering.max.messages": 1_000_000})
+        for number in numbers:
+            partition = number % PARTITIONS
+            facts = {
+                "error": error, "error.type": "shop.PaymentError", "stack": "Traceback …", "topic": self.origin,
+                "partition": str(partition), "offset": str(number), "attempts": "3", "failed.at": failed_at,
+            }  # fmt: skip
+            ours = [(f"penstock.{name}", text.encode()) for name, text in facts.items()]
+            headers = [("region", region.encode()), *ours]
+            producer.produce(self.topic, b"v%d" % number, b"k", partition=partition, headers=headers)
+        producer.flush(20)
+
+    def run(self, *arguments: str, expect: int = 0) -> Finished:
+        done = run_here("dlq", *arguments, "--bootstrap", self.bootstrap)
+        assert done.code == expect, done.err
+        return done
+
+    def returned(self) -> list[tuple[int, bytes, list[tuple[str, bytes]]]]:
+        """Partition, value and headers of what is in the origin, for readers of committed data."""
+        return [(m.partition(), m.value(), m.headers() or []) for m in read_all(self.bootstrap, self.origin)]
+
+    def values(self) -> Counter[bytes]:
+        return Counter(value for _, value, _ in self.returned())
+
+    def left(self) -> int:
+        listed = self.run("list", "--all", "--json").json
+        return next(each["letters"] for each in listed if each["topic"] == self.topic)
+
+
+def run_here(*arguments: str) -> Finished:
+    """The command in this process: an interpreter of its own takes longer to start than the rest of it."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(arguments)
+    return Finished(code, out.getvalue(), err.getvalue())
+
+
+def read_all(bootstrap: str, topic: str) -> list:
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True,
+        "enable.auto.commit": False, "isolation.level": "read_committed", "fetch.wait.max.ms": 10,
+    })  # fmt: skip
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    found, ended = [], 0
+    while ended < PARTITIONS:
+        for message in consumer.consume(1000, 0.02):
+            if message.error() is None:
+                found.append(message)
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                ended += 1
+    consumer.close()
+    return found
+
+
+@pytest.fixture
+def post(shared_broker: BrokerProcess, unique: Callable[[str], str]) -> Post:
+    return Post(shared_broker.bootstrap, unique("orders"))
+
+
+def test_letters_are_listed_and_shown(post: Post) -> None:
+    post.lay_down(range(3))
+    (listed,) = [each for each in post.run("list", "--json").json if each["topic"] == post.topic]
+    assert (listed["letters"], listed["redriven"], listed["purged"]) == (3, 0, 0)
+    assert post.topic in post.run("list").out
+    shown = post.run("show", post.topic, "--json").json_lines
+    assert sorted(each["value"] for each in shown) == ["v0", "v1", "v2"]
+    first = next(each for each in shown if each["value"] == "v0")
+    assert (first["error"], first["error_type"], first["attempts"]) == ("no money", "shop.PaymentError", 3)
+    assert first["headers"] == [{"key": "region", "value": "eu"}]
+    table = post.run("show", post.topic, "-n", "2")
+    assert "PaymentError: no money" in table.out
+    assert "3 dead letters, the last 2 of them shown" in table.err
+    assert "Traceback …" in post.run("show", post.topic, "--stack", "-n", "1").out
+
+
+def test_filters_look_at_time_error_and_header(post: Post) -> None:
+    post.lay_down(range(2), error="no money", failed_at=OLD, region="eu")
+    post.lay_down(range(2, 5), error="Timed out", failed_at=NEW, region="us")
+
+    def count(*filters: str) -> int:
+        return len(post.run("show", post.topic, "--json", *filters).json_lines)
+
+    assert count() == 5
+    assert count("--since", "2026-03-01T00:00:00Z") == 3
+    assert count("--until", "2026-03-01T00:00:00Z") == 2
+    assert count("--error", "timed OUT") == 3
+    assert count("--error", "paymenterror") == 5
+    assert count("--header", "region=eu") == 2
+    assert count("--header", "region=eu", "--error", "timed") == 0
+
+
+def test_letters_go_back_to_their_origin_as_they_were_and_once(post: Post) -> None:
+    post.lay_down(range(4))
+    dry = post.run("redrive", post.topic, "--dry-run", "--json").json
+    assert dry == {"topic": post.topic, "redriven": 4, "dry_run": True, "to": {post.origin: 4}}
+    assert post.returned() == []
+    assert "--yes" in post.run("redrive", post.topic, expect=2).err, "nobody is there to ask"
+    assert "Sent 4 dead letters back." in post.run("redrive", post.topic, "--yes").out
+    assert sorted(post.returned()) == sorted((n % PARTITIONS, b"v%d" % n, [("region", b"eu")]) for n in range(4))
+    assert "Sent 0 dead letters back." in post.run("redrive", post.topic, "--yes").out
+    assert post.left() == 0
+    done = post.run("show", post.topic, "--done", "--json").json_lines
+    assert [each["done"] for each in done] == ["redriven"] * 4
+    assert len(post.returned()) == 4
+
+
+def test_a_redrive_with_filters_and_one_without_send_each_letter_once(post: Post) -> None:
+    post.lay_down(range(3), error="no money")
+    post.lay_down(range(3, 6), error="timed out")
+    assert post.run("redrive", post.topic, "--error", "timed", "--yes", "--json").json["redriven"] == 3
+    assert post.values() == Counter([b"v3", b"v4", b"v5"])
+    assert post.run("redrive", post.topic, "-n", "1", "--yes", "--json").json["redriven"] == 1
+    assert post.run("redrive", post.topic, "--yes", "--json").json["redriven"] == 2
+    assert post.values() == Counter(b"v%d" % number for number in range(6))
+
+
+def test_a_redrive_that_is_killed_half_way_and_run_again_sends_each_letter_once(post: Post) -> None:
+    count = 3_000
+    post.lay_down(range(count))
+    arguments = ["dlq", "redrive", post.topic, "--yes", "--bootstrap", post.bootstrap]
+    process = subprocess.Popen(
+        command(*arguments), env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 30
+    while not post.returned() and process.poll() is None and time.monotonic() < deadline:
+        pass
+    process.kill()
+    process.wait(10)
+    before = len(post.returned())
+    assert before
+    again = post.run("redrive", post.topic, "--yes", "--json").json
+    assert post.values() == Counter(b"v%d" % number for number in range(count))
+    assert again["redriven"] == count - before
+    assert post.left() == 0
+
+
+def test_two_redrives_at_once_send_each_letter_once(post: Post) -> None:
+    count = 2_000
+    post.lay_down(range(count))
+    arguments = ["dlq", "redrive", post.topic, "--yes", "--bootstrap", post.bootstrap]
+    both = [
+        subprocess.Popen(command(*arguments), env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=60)[1].decode() for process in both]
+    codes = [process.returncode for process in both]
+    assert 0 in codes, said
+    assert all(code == 0 or "another redrive" in text for code, text in zip(codes, said)), said
+    assert post.values() == Counter(b"v%d" % number for number in range(count))
+
+
+def test_what_is_purged_is_neither_shown_nor_redriven_and_then_deleted(post: Post) -> None:
+    post.lay_down(range(2), error="timed out")
+    post.lay_down(range(2, 6), error="no money")
+    assert post.run("purge", post.topic, "--error", "money", "--dry-run", "--json").json["purged"] == 4
+    kept = post.run("purge", post.topic, "--error", "money", "--yes", "--json").json
+    assert (kept["purged"], kept["deleted"]) == (4, 0), "the first letters are still wanted"
+    assert post.left() == 2
+    assert post.run("redrive", post.topic, "--yes", "--json").json["redriven"] == 2
+    assert post.values() == Counter([b"v0", b"v1"])
+    done = post.run("purge", post.topic, "--done", "--yes", "--json").json
+    assert done["purged"] == 0
+    assert done["deleted"] > 6
+    assert [message for message in read_all(post.bootstrap, post.topic) if mark_of(message) is None] == []
+
+
+def test_ordinary_topics_and_letters_without_an_address_are_refused(post: Post) -> None:
+    assert "no topic of dead letters" in post.run("redrive", post.origin, "--yes", expect=1).err
+    assert "there is no topic" in post.run("show", "nowhere.dlq", expect=1).err
+    producer = Producer({"bootstrap.servers": post.bootstrap})
+    producer.produce(post.topic, b"who am I", partition=0)
+    producer.flush(10)
+    assert "--to TOPIC" in post.run("redrive", post.topic, "--yes", expect=1).err
+    assert post.run("redrive", post.topic, "--to", post.origin, "--yes", "--json").json["to"] == {post.origin: 1}
+    assert post.values() == Counter([b"who am I"])
