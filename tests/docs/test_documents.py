@@ -104,7 +104,8 @@ def test_a_quick_start_with_kcat_prints_what_is_shown(block: Block, shared_broke
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
 def test_an_example_prints_what_is_shown(example: Path, shared_broker: BrokerProcess) -> None:
-    (shown,) = (block.shows for block in blocks(README) if f"examples/{example.name}" in block.text)
+    every = (block for document in DOCUMENTS for block in blocks(document))
+    (shown,) = (block.shows for block in every if f"examples/{example.name}" in block.text)
     assert shown
     assert_shown(run([sys.executable, str(example), shared_broker.bootstrap], shared_broker.bootstrap), shown)
 
@@ -156,7 +157,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["apis", "settings"])
+@pytest.mark.parametrize("name", ["apis", "settings", "client_reference"])
 def test_a_generated_page_is_current(name: str) -> None:
     module = script(name)
     assert module.PAGE.read_text() == module.render(), f"run: python docs/{name}.py"
