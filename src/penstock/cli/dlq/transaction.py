@@ -93,6 +93,7 @@ class Marking:
 
         from penstock.cli.connection import explain
 
+        error = self._why(error)
         if error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
             return Problem(
                 f"another redrive or purge of {self._topic} began meanwhile, and this one stopped.",
@@ -105,3 +106,15 @@ class Marking:
                 pass  # the broker does it, when the transaction's time is over, or when another begins
         cause = self._refusals[0] if self._refusals else error
         return explain(cause, f"can't go on with {self._topic!r}", self._connection.bootstrap)
+
+    def _why(self, error: KafkaError) -> KafkaError:
+        """To whoever produces, librdkafka says only that it can't go on; to whoever ends a transaction, also why."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        if error.code() == KafkaError._FATAL:
+            try:
+                self._producer.abort_transaction(TIMEOUT_S)
+            except KafkaException as failure:
+                cause: KafkaError = failure.args[0]
+                return cause
+        return error
