@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from penstock.protocol.apis import REQUESTS
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.framing import read_response
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.schema import Struct
+from penstock.server.routing import HANDLERS
 from tests.clients.conftest import PEER
 from tests.clients.conversations import CONVERSATIONS, Place
 from tests.clients.steps import create_topic, wait_until
 from tests.clients.wire import ClosedByBroker, Wire, batch_of
 
 PRODUCE, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 10, 18, 22
+REQUESTS = {key: route.request for key, route in HANDLERS.items()}
 EVERY_VERSION = [
     (key, version)
     for key, request in sorted(REQUESTS.items())
