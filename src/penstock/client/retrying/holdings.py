@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -19,7 +19,6 @@ from penstock.client.errors import PenstockError, from_kafka
 from penstock.client.retrying.assigned import Assigned
 from penstock.client.retrying.parking import LOST, Acknowledged, Copy, PartitionsLost, Transactional
 from penstock.client.retrying.waiting import Key
-from penstock.client.spans import spans_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -70,12 +69,10 @@ class Holdings:
             kept = self.transactional.kept
             self.transactional.kept = [copy for copy in kept if copy.parked.source_key not in gone]
 
-    def begin(self, batch: list[Any]) -> None:
+    def begin(self, begins: Mapping[Key, int]) -> None:
         """Before the first message of a partition is handled, its mark says that we are at work."""
-        if not self._unbegun:
-            return
         begun = []
-        for key, (offset, _) in spans_of(batch).items():
+        for key, offset in begins.items():
             if key in self._unbegun:
                 self._unbegun.remove(key)
                 part = self.parts[key]

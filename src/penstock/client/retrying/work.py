@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -175,11 +175,12 @@ class Work:
         was_empty = not self._backlog
         batch = self._read(self._patience_s(now_s, deadline), was_empty)
         if batch:
-            self._holdings.begin(batch)
-            self._in_front = 0 if was_empty else self._in_front
             topic = _only_topic(batch)
+            begins = begins_of(batch, topic)
+            self._holdings.begin(begins)
+            self._in_front = 0 if was_empty else self._in_front
             self._topic = topic if was_empty or topic == self._topic else None
-            self._is_calm = (was_empty or self._is_calm) and self._needs_no_look(batch, topic)
+            self._is_calm = (was_empty or self._is_calm) and self._needs_no_look(begins)
             self._backlog.extend(batch)
 
     def _read(self, timeout_s: float, many: bool) -> list[RawMessage]:
@@ -241,10 +242,10 @@ class Work:
 
     # ---- many at once, while nothing needs a look
 
-    def _needs_no_look(self, batch: list[RawMessage], topic: str | None) -> bool:
+    def _needs_no_look(self, begins: Mapping[Key, int]) -> bool:
         if self._source.filter is not None or self._options.ordered:
             return False
-        for key, first in begins_of(batch, topic).items():
+        for key, first in begins.items():
             part = self._holdings.parts.get(key)
             if part is None or part.is_tier or part.has_copies_from(first) or first < part.ledger.next_offset:
                 return False
