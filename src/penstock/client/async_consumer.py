@@ -54,7 +54,7 @@ class AsyncConsumer(Generic[K, V]):
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
         return self.messages()
 
-    async def messages(self, count: int | None = None, timeout: float | None = None) -> AsyncIterator[Message[K, V]]:  # noqa: ASYNC109
+    async def messages(self, count: int | None = None, timeout: float | None = None) -> AsyncIterator[Message[K, V]]:
         """Until `count` messages were handed out, or none came for `timeout` seconds, or `stop()` or a signal."""
         self.consumer.check_plain()
         await self._in_thread(self.consumer.begin)
@@ -62,7 +62,7 @@ class AsyncConsumer(Generic[K, V]):
             async for message in self._stream(count, timeout, in_all=False):
                 yield message
 
-    async def _stream(self, count: int | None, timeout: float | None, in_all: bool) -> AsyncIterator[Message[K, V]]:  # noqa: ASYNC109
+    async def _stream(self, count: int | None, timeout: float | None, in_all: bool) -> AsyncIterator[Message[K, V]]:
         reader = self.consumer.reader
         wait_until_s = None if timeout is None else time.monotonic() + timeout
         handed = 0
@@ -185,7 +185,7 @@ class AsyncReadingTransaction(Generic[K, V]):
         self._producer = producer
         self._transaction: Transaction[K, V] | None = None
 
-    async def messages(self, count: int | None = None, timeout: float = 1.0) -> AsyncIterator[Message[K, V]]:  # noqa: ASYNC109
+    async def messages(self, count: int | None = None, timeout: float = 1.0) -> AsyncIterator[Message[K, V]]:
         """What is there within `timeout` seconds, up to `count`."""
         assert self._transaction is not None
         async for message in self._consumer._stream(count, timeout, in_all=True):

@@ -239,7 +239,7 @@ class AsyncQueue:
         return delivery
 
     @asynccontextmanager
-    async def get(self, timeout: float | None = None) -> AsyncIterator[Message[Any, Any]]:  # noqa: ASYNC109
+    async def get(self, timeout: float | None = None) -> AsyncIterator[Message[Any, Any]]:
         """The next job, for the length of the block. Raises `QueueEmpty` if none comes within `timeout` seconds."""
         if self._handle_signals:
             self._handle_signals = False
@@ -252,7 +252,7 @@ class AsyncQueue:
             raise
         await asyncio.shield(self._in_thread(self.queue.acknowledge))
 
-    async def _take(self, timeout: float | None) -> Message[Any, Any]:  # noqa: ASYNC109
+    async def _take(self, timeout: float | None) -> Message[Any, Any]:
         taking = self._thread.submit(self.queue.take, timeout)
         try:
             return await asyncio.wrap_future(taking)

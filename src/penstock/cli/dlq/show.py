@@ -82,10 +82,10 @@ def _row(letter: Letter, done: str | None) -> tuple[Any, ...]:
 def _document(letter: Letter, done: str | None) -> dict[str, Any]:
     from penstock.cli.records import json_bytes
 
-    facts = {name.replace(".", "_"): value for name, value in letter.facts.items()}
+    facts: dict[str, Any] = {name.replace(".", "_"): value for name, value in letter.facts.items()}
     for name in ("partition", "offset", "attempts", "timestamp"):
         if facts.get(name, "").lstrip("-").isdecimal():
-            facts[name] = int(facts[name])  # type: ignore[assignment]
+            facts[name] = int(facts[name])
     return {
         "letter": {"partition": letter.partition, "offset": letter.offset},
         "failed_at_ms": letter.failed_at_ms,

@@ -127,9 +127,9 @@ class Retry:
 
     def tries_again(self, error: BaseException, attempts: int) -> bool:
         """Whether a message that failed with this, its `attempts`th attempt, gets another."""
-        if attempts >= self.attempts or isinstance(error, tuple(self.give_up_on)):  # type: ignore[arg-type]
+        if attempts >= self.attempts or isinstance(error, _types(self.give_up_on, "give_up_on")):
             return False
-        return isinstance(error, tuple(self.retry_on))  # type: ignore[arg-type]
+        return isinstance(error, _types(self.retry_on, "retry_on"))
 
 
 def _types(errors: Errors, what: str) -> tuple[type[BaseException], ...]:
