@@ -61,8 +61,8 @@ def hot_path() -> list:
     try:
         from mypyc.build import mypycify
 
-        # Libraries may not be there yet, and what they return is of no known type then.
-        flags = ["--no-warn-return-any"]
+        # Libraries may not be there yet, so what they return is of no known type, and a remark about them is of no use.
+        flags = ["--no-warn-return-any", "--no-warn-unused-ignores", "--follow-imports=silent"]
         return mypycify([*flags, *(f"src/penstock/{path}" for path in HOT)], debug_level="0", group_name="penstock")
     except (Exception, SystemExit) as error:
         print(f"penstock: not compiled: {error}", file=sys.stderr)
