@@ -13,9 +13,10 @@ SOURCES   := pyproject.toml setup.py $(shell find src -name '*.py' -o -name '*.[
 # The tests run with what is installed, where the hot path may be compiled, and those of its rooms with the source too.
 COMPILED_ROOMS := tests/replication tests/rules tests/server tests/storage tests/transport
 
-# Clusters are broken and brokers killed on a machine that may be busy with something else: what fails is run once more by
-# itself, and what fails again has failed.
-tested = $(BIN)/pytest $(1) || { [ $$? = 1 ] && echo "Once more, what failed:" && $(BIN)/pytest $(1) --last-failed; }
+# Two at a time, since most of them wait most of the time. Clusters are broken and brokers killed on a machine that may be
+# busy with something else: what fails is run once more by itself, and what fails again has failed.
+tested = $(BIN)/pytest $(1) -n 2 --dist loadfile --no-loadscope-reorder || \
+  { [ $$? = 1 ] && echo "Once more, what failed:" && $(BIN)/pytest $(1) --last-failed; }
 
 .DEFAULT_GOAL := help
 .PHONY: help start install java test check bench interop fuzz chaos faults clean

@@ -12,9 +12,13 @@ import pytest
 
 from tests.brokers import BrokerProcess
 
-pytest_plugins = ["tests.zookeepers"]
+pytest_plugins = ["tests.matrix.table", "tests.zookeepers"]
 
-SOURCE = Path(__file__).parent.parent / "src"
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src"
+
+# Where tests take long: they come first, or one worker is left with them when the others are done.
+LONG = ("pipeline", "matrix", "client", "docs", "cluster")
 
 _names = itertools.count()
 
@@ -24,9 +28,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-fault", action="store_true", help="all faults of the matrix, not one of each kind")
 
 
-# Now, before another conftest imports anything of penstock. Processes that tests start follow. What pytest has imported
-# for the plugin of the installed package is forgotten: the plugin finds the source when a test asks it for a broker.
-if "--installed" not in sys.argv:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rooms = {room: place for place, room in enumerate(LONG)}
+    items.sort(key=lambda item: rooms.get(item.path.relative_to(TESTS).parts[0], len(LONG)))
+
+
+# Now, before another conftest imports anything of penstock. Processes that tests start follow, and so do the workers of
+# pytest-xdist, which are not given the arguments. What pytest has imported for the plugin of the installed package is
+# forgotten: the plugin finds the source when a test asks it for a broker.
+if "--installed" in sys.argv:
+    os.environ["PENSTOCK_TESTED"] = "installed"
+elif os.environ.get("PENSTOCK_TESTED") != "installed":
     sys.path.insert(0, str(SOURCE))
     os.environ["PYTHONPATH"] = str(SOURCE)
     for name in [name for name in sys.modules if name.partition(".")[0] == "penstock"]:

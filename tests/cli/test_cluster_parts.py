@@ -52,7 +52,7 @@ def test_nobody_is_found_where_nobody_listens_or_elsewhere() -> None:
 
 
 def test_a_number_of_a_process_that_is_another_s_now_is_not_believed() -> None:
-    assert processes.runs(os.getpid(), "pytest")
+    assert processes.runs(os.getpid(), "python")
     assert not processes.runs(os.getpid(), "no-such-program")
     assert not processes.runs(2**22 + 1, "")
 

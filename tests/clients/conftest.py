@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from tests.brokers import BrokerProcess
 from tests.clients.drivers import CLIENTS, Client
 from tests.clients.group_readers import QUICK, Group
+from tests.clients.members import close_all, open_members
 from tests.clients.steps import create_topic
 from tests.clients.wire import Wire
 from tests.clients.writers import LONG_MS, WRITERS, NewWriter, Writer
@@ -43,6 +44,12 @@ def quick_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _own_brokers_are_ours(request: pytest.FixtureRequest) -> None:
     if PEER and "new_broker" in request.fixturenames:
         pytest.skip("this test configures, stops or kills its broker")
+
+
+@pytest.fixture(autouse=True)
+def _nobody_polls_on() -> Iterator[None]:
+    yield
+    close_all(list(open_members))
 
 
 @pytest.fixture(scope="session")

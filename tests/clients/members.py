@@ -18,6 +18,8 @@ from tests.clients.drivers.face import Partition
 
 REPOSITORY = Path(__file__).parents[2]
 
+open_members: set[Member] = set()  # of the test that runs: one that fails must not leave them to the next
+
 
 class Poller(ABC):
     """Something that polls in a thread of its own, from `start` until it is told to stop."""
@@ -54,6 +56,7 @@ class Member(Poller):
         self.received: list[Received] = []
         self.error: Refused | None = None
         super().__init__()
+        open_members.add(self)
         self.start()
 
     def poll(self) -> bool:
@@ -71,6 +74,7 @@ class Member(Poller):
         return [message.value for message in list(self.received)]
 
     def close(self) -> None:
+        open_members.discard(self)
         self.stop()
         self.consumer.close()
 

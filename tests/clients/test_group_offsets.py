@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import kafka
 import pytest
@@ -209,24 +210,23 @@ def test_producer_and_consumer_go_on_when_the_broker_comes_back(
 ) -> None:
     broker = new_broker(group_min_session_timeout_ms=100)
     topic = create_topic(broker.bootstrap, "kept", 2)
-    producer = client.producer(broker.bootstrap, idempotent=True)
-    member = Member(client, broker.bootstrap, group, topic, session_timeout_ms=3000)
-    for n in range(20):
-        producer.send(topic, Outgoing(b"%d" % n, partition=n % 2))
-    producer.finish()
-    wait_until(lambda: len(member.received) == 20)
-    if how == "stop":
-        assert broker.stop() == 0
-    else:
-        broker.kill()
-    broker.start()
-    for n in range(20, 40):
-        producer.send(topic, Outgoing(b"%d" % n, partition=n % 2))
-    placed = producer.finish()
-    assert [(p.partition, p.offset) for p in placed] == [(n % 2, n // 2) for n in range(20, 40)]
-    wait_until(lambda: {b"%d" % n for n in range(40)} <= set(member.values))
-    for partition in range(2):
-        offsets = [m.offset for m in member.received if m.partition == partition]
-        assert sorted(set(offsets)) == list(range(20))
-    member.close()
-    producer.close()
+    with closing(client.producer(broker.bootstrap, idempotent=True)) as producer:
+        member = Member(client, broker.bootstrap, group, topic, session_timeout_ms=3000)
+        for n in range(20):
+            producer.send(topic, Outgoing(b"%d" % n, partition=n % 2))
+        producer.finish()
+        wait_until(lambda: len(member.received) == 20)
+        if how == "stop":
+            assert broker.stop() == 0
+        else:
+            broker.kill()
+        broker.start()
+        for n in range(20, 40):
+            producer.send(topic, Outgoing(b"%d" % n, partition=n % 2))
+        placed = producer.finish()
+        assert [(p.partition, p.offset) for p in placed] == [(n % 2, n // 2) for n in range(20, 40)]
+        wait_until(lambda: {b"%d" % n for n in range(40)} <= set(member.values))
+        for partition in range(2):
+            offsets = [m.offset for m in member.received if m.partition == partition]
+            assert sorted(set(offsets)) == list(range(20))
+        member.close()

@@ -16,7 +16,8 @@ from tests.history.pauses import longest
 from tests.matrix.cluster import Cluster
 from tests.matrix.crowd import PARTITIONS, Crowd
 from tests.matrix.faults import ALL, Fault, Scene
-from tests.matrix.trial import STEADY_S_MAX, Row, strike, wait_same
+from tests.matrix.table import Row
+from tests.matrix.trial import STEADY_S_MAX, strike, wait_same
 
 TOPIC = "campaign"
 REST_S = (0.5, 4.0)

@@ -1,4 +1,4 @@
-"""The cluster that trials share, as long as it is well; and the table at the end."""
+"""The cluster that trials share, as long as it is well."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.matrix.cluster import Cluster
-from tests.matrix.table import ROWS, table
 from tests.zookeepers import skip_without_java
 
 
@@ -51,10 +50,3 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
         clusters.finish()
     finally:
         clusters.abandon()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if ROWS:
-        terminalreporter.section("faults")
-        for line in table(ROWS):
-            terminalreporter.write_line(line)

@@ -1,10 +1,24 @@
-"""The rows of all trials of this process, shown together at the end."""
+"""The rows of all trials, shown together at the end, also where workers of pytest-xdist ran them."""
 
 from __future__ import annotations
 
-from tests.matrix.trial import Row
+from dataclasses import dataclass
 
-ROWS: list[Row] = []
+import pytest
+
+ROW = "row of the table of faults"  # a property of a test, which reaches the process that reports from any other
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is shown of a trial."""
+
+    fault: str
+    acknowledged: int
+    rate: float  # messages a second that were sent
+    silence_s: float  # the longest time without any acknowledgement
+    pause_s: float  # the longest time without one in some partition
+    whole_s: float  # from the end of the fault until all replicas were in sync
 
 
 def table(rows: list[Row]) -> list[str]:
@@ -16,3 +30,12 @@ def table(rows: list[Row]) -> list[str]:
         for row in rows
     ]
     return lines
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    passed = terminalreporter.stats.get("passed", [])
+    rows = [Row(**value) for report in passed for name, value in report.user_properties if name == ROW]
+    if rows:
+        terminalreporter.section("faults")
+        for line in table(rows):
+            terminalreporter.write_line(line)

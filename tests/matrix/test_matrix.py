@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.matrix.conftest import Clusters
 from tests.matrix.faults import ALL, Fault
-from tests.matrix.table import ROWS
+from tests.matrix.table import ROW
 from tests.matrix.trial import trial
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "faults.md"
@@ -39,7 +41,13 @@ _numbers = itertools.count(1)
 
 
 @pytest.mark.parametrize("fault", ALL, ids=str)
-def test_promises_are_kept(fault: Fault, clusters: Clusters, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_promises_are_kept(
+    fault: Fault,
+    clusters: Clusters,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    record_property: Callable[[str, object], None],
+) -> None:
     if str(fault) not in ONE_OF_EACH_KIND and not request.config.getoption("--every-fault"):
         pytest.skip("one of each kind is enough here; --every-fault runs all")
     cluster = clusters.take()
@@ -47,7 +55,7 @@ def test_promises_are_kept(fault: Fault, clusters: Clusters, tmp_path: Path, req
         pytest.skip(reason)
     number = next(_numbers)
     try:
-        ROWS.append(trial(cluster, fault, f"trial-{number}", number, tmp_path))
+        record_property(ROW, asdict(trial(cluster, fault, f"trial-{number}", number, tmp_path)))
     except BaseException:
         clusters.abandon()
         raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.history.judge import Verdict
@@ -13,22 +12,11 @@ from tests.matrix.cluster import Cluster
 from tests.matrix.crowd import PARTITIONS, Crowd
 from tests.matrix.faults import Fault, Scene
 from tests.matrix.member import until
+from tests.matrix.table import Row
 
 STEADY_S_MAX = 30.0
 AFTERWARDS_S = 0.5
 RATE_MIN = 1000.0  # messages a second that the writers offer, all together
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What is shown of a trial."""
-
-    fault: str
-    acknowledged: int
-    rate: float  # messages a second that were sent
-    silence_s: float  # the longest time without any acknowledgement
-    pause_s: float  # the longest time without one in some partition
-    whole_s: float  # from the end of the fault until all replicas were in sync
 
 
 def trial(cluster: Cluster, fault: Fault, name: str, seed: int, folder: Path) -> Row:

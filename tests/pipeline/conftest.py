@@ -47,5 +47,6 @@ def new_topic(broker: BrokerProcess, unique: Callable[[str], str]) -> Topics:
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: object) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    config = {key.replace("_", "."): str(value) for key, value in configs.items()}
+    config = {"retention.ms": "-1"}  # records of any time stay, however long a test takes
+    config |= {key.replace("_", "."): str(value) for key, value in configs.items()}
     admin.create_topics([NewTopic(name, partitions, config=config)])[name].result(30)

@@ -34,7 +34,7 @@ COUNT = 240
 @pytest.fixture
 def history(broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path) -> Callable[[int], TopicHistory]:
     def make_one(partitions: int = 1) -> TopicHistory:
-        return make(broker.bootstrap, new_topic(partitions, retention_ms=-1), tmp_path)
+        return make(broker.bootstrap, new_topic(partitions), tmp_path)
 
     return make_one
 
@@ -268,7 +268,7 @@ def test_a_topic_that_was_made_anew_and_has_a_longer_log_is_refused_by_its_id(
 def make_anew(of: TopicHistory) -> None:
     admin = AdminClient({"bootstrap.servers": of.bootstrap, "log_level": 0})
     admin.delete_topics([of.topic])[of.topic].result(30)
-    create_topic(of.bootstrap, of.topic, retention_ms=-1)
+    create_topic(of.bootstrap, of.topic)
 
 
 def test_an_archive_is_read_though_its_topic_is_gone(history: Callable[..., TopicHistory]) -> None:

@@ -34,7 +34,7 @@ def _zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def orders(broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path) -> TopicHistory:
-    found = make(broker.bootstrap, new_topic(1, "web.orders", retention_ms=-1), tmp_path)
+    found = make(broker.bootstrap, new_topic(1, "web.orders"), tmp_path)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     values = [b'{"customer": "ann", "n": 1}', "gr\u00fc\u00df\x1b[2Je".encode(), b"\xff\x00", None]
     for at, value in enumerate(values):

@@ -45,7 +45,7 @@ FIRST_MS, STOP_MS = NOON_MS + 100 * STEP_MS, NOON_MS + 550 * STEP_MS
 @pytest.fixture
 def orders(broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path) -> TopicHistory:
     """Of which the first third is in the archive alone, the second in both, the last in the log alone."""
-    found = make(broker.bootstrap, new_topic(PARTITIONS, "orders", retention_ms=-1), tmp_path)
+    found = make(broker.bootstrap, new_topic(PARTITIONS, "orders"), tmp_path)
     found.produce(COUNT, PARTITIONS, step_ms=STEP_MS)
     return found
 
@@ -110,7 +110,7 @@ def test_keys_choose_where_the_target_has_fewer_partitions(
 ) -> None:
     everything = [each for each in orders.records(PARTITIONS) if FIRST_MS <= each[2] < STOP_MS]
     into = f"{orders.topic}-narrow"
-    create_topic(orders.bootstrap, into, 1, retention_ms=-1)
+    create_topic(orders.bootstrap, into, 1)
     assert main(command(orders, into, tmp_path / "replay")) == 0
     assert "fewer partitions" in capsys.readouterr().err
     found = consumed(orders.bootstrap, into, 1)

@@ -31,7 +31,7 @@ EACH = COUNT // PARTITIONS
 @pytest.fixture
 def orders(broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path) -> TopicHistory:
     """Half a month of records in two partitions, an archive of 60 offsets a file."""
-    found = make(broker.bootstrap, new_topic(PARTITIONS, "orders", retention_ms=-1), tmp_path)
+    found = make(broker.bootstrap, new_topic(PARTITIONS, "orders"), tmp_path)
     found.produce(COUNT, PARTITIONS, step_ms=DAY_MS // 32)
     return found
 
@@ -143,7 +143,7 @@ def test_a_topic_whose_files_spark_would_pass_over_is_read_by_us(
     spark: SparkSession, broker: BrokerProcess, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     name = unique("_hidden")
-    create_topic(broker.bootstrap, name, retention_ms=-1)
+    create_topic(broker.bootstrap, name)
     hidden = make(broker.bootstrap, name, tmp_path)
     hidden.produce(50)
     everything = hidden.records()

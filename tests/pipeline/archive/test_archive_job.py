@@ -68,7 +68,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 def test_all_that_a_consumer_sees_is_archived_once_and_stays_so(
     spark: SparkSession, broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path, capsys: Any
 ) -> None:
-    topic = new_topic(partitions=3, prefix="archived", retention_ms=-1)
+    topic = new_topic(partitions=3, prefix="archived")
     produce_everything(broker.bootstrap, topic, 3)
     expected = consume_committed(broker.bootstrap, topic, 3)
     archive_once(spark, broker, topic, tmp_path, records_per_file=50)

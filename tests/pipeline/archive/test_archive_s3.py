@@ -147,7 +147,7 @@ def test_a_topic_is_archived_to_a_bucket_and_verified(
     tmp_path: Path,
     capsys: Any,
 ) -> None:
-    topic = new_topic(partitions=2, prefix="bucket", retention_ms=-1)
+    topic = new_topic(partitions=2, prefix="bucket")
     produce_everything(broker.bootstrap, topic, 2)
     bootstrap = ["--bootstrap", broker.bootstrap]
     command = ["archive", "run", "--topic", topic, "--to", bucket, "--s3-endpoint", endpoint, "--once", *bootstrap]

@@ -40,7 +40,7 @@ def test_a_range_that_is_too_much_for_a_file_is_cut_at_the_same_offsets_every_ti
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    topic = new_topic(retention_ms=-1)
+    topic = new_topic()
     produce_everything(broker.bootstrap, topic, 1)
     wanted = whole(brokers, topic)
     monkeypatch.setattr(copying, "CHUNK_BYTES", 4_000)
@@ -64,7 +64,7 @@ def test_records_of_more_days_than_files_can_be_open_are_cut_into_ranges(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    topic = new_topic(retention_ms=-1)
+    topic = new_topic()
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(100):
         producer.produce(topic, value=b"v", timestamp=NOON_MS - (number * 7 % 30) * DAY_MS)
@@ -82,7 +82,7 @@ def test_a_range_that_lost_records_is_not_archived_as_if_it_had_none(
 ) -> None:
     from penstock.cli import main
 
-    topic = new_topic(retention_ms=-1)
+    topic = new_topic()
     produce_plain(broker.bootstrap, topic, 20)
     wanted = whole(brokers, topic)
     assert main(["topic", "truncate", topic, "--before-offset", "10", "-y", "--bootstrap", broker.bootstrap]) == 0
@@ -95,7 +95,7 @@ def test_a_range_that_lost_records_is_not_archived_as_if_it_had_none(
 def test_a_place_that_can_not_be_written_is_told_with_the_range(
     brokers: Brokers, broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    topic = new_topic(retention_ms=-1)
+    topic = new_topic()
     produce_plain(broker.bootstrap, topic, 5)
     (tmp_path / "file").write_bytes(b"")
     archive = Archive(str(tmp_path / "file" / "below"))
@@ -106,7 +106,7 @@ def test_a_place_that_can_not_be_written_is_told_with_the_range(
 def test_a_comparison_tells_what_differs_and_what_only_the_archive_has(
     brokers: Brokers, broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    topic = new_topic(retention_ms=-1)
+    topic = new_topic()
     produce_everything(broker.bootstrap, topic, 1)
     log = whole(brokers, topic)
     visible = len(consume_committed(broker.bootstrap, topic, 1))
@@ -127,7 +127,7 @@ def test_a_comparison_tells_what_differs_and_what_only_the_archive_has(
 def test_a_comparison_is_of_the_range_that_was_asked_for(
     brokers: Brokers, broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    topic = new_topic(retention_ms=-1)
+    topic = new_topic()
     produce_plain(broker.bootstrap, topic, 20)
     archive = Archive(str(tmp_path))
     assert copy_range(brokers, archive, whole(brokers, topic)).rows == 20

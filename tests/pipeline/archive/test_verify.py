@@ -23,7 +23,7 @@ from tests.pipeline.test_history import make_anew
 @pytest.fixture
 def one(broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path) -> TopicHistory:
     """A hundred records, all of them archived by two files."""
-    found = make(broker.bootstrap, new_topic(1, retention_ms=-1), tmp_path)
+    found = make(broker.bootstrap, new_topic(1), tmp_path)
     found.produce(100)
     found.archive_range(0, 60)
     found.archive_range(60, 100)
