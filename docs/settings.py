@@ -33,7 +33,8 @@ HEAD = """\
 
 Every setting of a broker and of a topic, under Kafka's names and with Kafka's meaning; `flush`, `record.validation`,
 `retention.hold.group` and `retention.hold.max.bytes` are Penstock's own, and so are `listen`, `advertised`, `data`,
-`log.level`, `log.format` and `queued.max.bytes`. An unknown name or a value that is not admitted is refused.
+`log.level`, `log.format`, `queued.max.bytes` and `idle.poll.us`. An unknown name or a value that is not admitted is
+refused.
 
 The page is written by [settings.py](settings.py). How settings are given is told in the
 [README](../README.md#configuration).

@@ -77,6 +77,10 @@ class FakeCommitter:
         self.under_way: deque[tuple[list[Syncable], Done]] = deque()
         self.begun = 0
 
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.under_way)
+
     def sync(self, files: list[Syncable], done: Done) -> None:
         self.begun += 1
         self.under_way.append((files, done))
@@ -105,6 +109,10 @@ class FakeSyncs:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.under_way = 0
+
+    @property
+    def is_busy(self) -> bool:
+        return self.under_way > 0
 
     def sync(self, files: list[Syncable], done: Done) -> None:
         self.under_way += 1

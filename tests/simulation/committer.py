@@ -30,6 +30,10 @@ class SimulatedCommitter:
         self._number = 0
         self._closed = False
 
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._under_way or self._unsaid)
+
     def sync(self, files: list[Syncable], done: Done) -> None:
         if self._closed:
             return  # whoever stops the broker syncs what is left, and sees the errors of that

@@ -65,6 +65,10 @@ _broker("max.incremental.fetch.session.cache.slots", INT, 1000, at_least(0), "Ho
 _broker("max.request.partition.size.limit", INT, 2000, at_least(1),
         "The most partitions one DescribeTopicPartitions is answered with.")
 
+_broker("idle.poll.us", INT, None, between(0, 10_000),
+        "For how many microseconds after each request the broker looks for the next one before it sleeps. If not set: "
+        "50 where it stands alone and has two cores or more, else 0.")
+
 # ---- topics
 _broker("num.partitions", INT, 1, at_least(1), "How many partitions a topic gets that asks for no number.")
 # Kafka's is 1, which loses a topic with its broker.

@@ -25,6 +25,8 @@ class Syncable(Protocol):
 class Commits(Protocol):
     """Whoever syncs files, and says so on the event loop."""
 
+    @property
+    def is_busy(self) -> bool: ...
     def sync(self, files: list[Syncable], done: Done) -> None: ...
     def close(self) -> None: ...
 
@@ -38,6 +40,10 @@ class Committer:
         self._busy = 0
         self._ended: deque[tuple[Done, OSError | None]] = deque()  # the loop does not know yet
         self._closed = False
+
+    @property
+    def is_busy(self) -> bool:
+        return self._busy > 0
 
     def sync(self, files: list[Syncable], done: Done) -> None:
         """Calls `done` on the loop once the files are on the device, or with the error that says they are not."""

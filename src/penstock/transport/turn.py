@@ -3,6 +3,9 @@
 Sockets that are ready are read one after another; their requests stage writes and answers. Then, in this order: one
 write per partition, the answers that waited for it, one send per connection. A receive buffer is free again only
 behind the writes, because staged batches are views of it.
+
+Whoever was answered is likely to ask for more within microseconds, and to be put to sleep and woken takes longer than
+that. So a loop that has nothing to do may look at its sockets again for a while before it sleeps.
 """
 
 from __future__ import annotations
@@ -33,13 +36,20 @@ class ReceiveBuffer:
 
 
 class Turn:
-    __slots__ = ("_clock_ns", "_free", "_loop", "_used", "answers", "count", "now_ms", "scheduled", "sends", "writes")
+    __slots__ = (
+        "_awake_ns", "_awake_until_ns", "_clock_ns", "_free", "_is_awake", "_loop", "_unless", "_used", "answers",
+        "count", "now_ms", "scheduled", "sends", "writes",
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._loop = loop
         self._clock_ns = clock_ns
         self._free: list[ReceiveBuffer] = []
         self._used: list[ReceiveBuffer] = []
+        self._awake_ns = 0
+        self._awake_until_ns = 0
+        self._is_awake = False
+        self._unless: Callable[[], bool] = bool
         self.count = 0
         self.now_ms = 0  # the wall clock, read once a turn
         self.scheduled = False
@@ -52,6 +62,11 @@ class Turn:
             self.scheduled = True
             self.now_ms = self._clock_ns() // 1_000_000
             self._loop.call_soon(self.flush)
+
+    def stay_awake(self, microseconds: int, unless: Callable[[], bool]) -> None:
+        """After each turn for so long, unless another thread of this process is at work, which it would hinder."""
+        self._awake_ns = 1000 * microseconds
+        self._unless = unless
 
     def wall_ms(self) -> int:
         return self._clock_ns() // 1_000_000
@@ -111,3 +126,15 @@ class Turn:
         self._used.clear()
         if len(self._free) > BUFFERS_PER_TURN:
             del self._free[BUFFERS_PER_TURN:]
+        if self._awake_ns:
+            self._awake_until_ns = time.monotonic_ns() + self._awake_ns
+            if not self._is_awake:
+                self._is_awake = True
+                self._loop.call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        """A callback that is due keeps the loop from sleeping, and it looks at its sockets before it calls back."""
+        if time.monotonic_ns() < self._awake_until_ns and not self._unless():
+            self._loop.call_soon(self._look_again)
+        else:
+            self._is_awake = False
