@@ -10,8 +10,10 @@ import pytest
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import read_batches
 from penstock.replication.partition_settings import Flush
+from penstock.storage import producer_state
 from penstock.storage.aborted import Marker
-from penstock.storage.log import LogSettings
+from penstock.storage.log import Log, LogSettings
+from penstock.storage.producer_state import Producers
 from tests.replication.leading import Led, batch
 from tests.storage.disks import FailingDisk
 from tests.storage.logs import NOW_MS
@@ -266,6 +268,76 @@ def test_a_marker_of_a_later_epoch_ends_what_is_open_and_fences_its_producer(led
     led.commit()
     assert led.stable() == (2, 2)
     assert led.refused(led.batch(1)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+# ---- what is sent again
+
+
+def again(sequence: int, count: int = 2, producer: int = 1) -> memoryview:
+    return batch(count, producer=(producer, 0, sequence), transactional=True)
+
+
+def test_a_batch_sent_again_in_its_transaction_is_stored_once(led: Transactional) -> None:
+    for sequence, marker in ((0, COMMIT), (4, ABORT), (8, COMMIT)):
+        led.admit(1)
+        stored = [led.append(again(sequence))[:2], led.append(again(sequence + 2))[:2]]
+        assert [led.append(again(sequence))[:2], led.append(again(sequence + 2))[:2]] == stored
+        led.end(1, marker)
+
+
+@pytest.mark.parametrize("marker", [COMMIT, ABORT])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_sequences_of_a_transaction_that_has_ended_are_no_repetition(
+    tmp_path: Path, marker: Marker, count: int
+) -> None:
+    """librdkafka gives up on unanswered messages when it aborts, and has their sequences for others (decision 23). What
+    those hold would be lost if they were answered with the offsets of the former."""
+    led = Transactional(tmp_path)
+    led.write(*(led.batch(1, transactional=False) for _ in range(3)))
+    led.admit(1)
+    led.append(again(3))
+    led.end(1, marker)
+    led.admit(1)
+    assert led.refused(again(3, count)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert led.refused(again(2, 1)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert led.refused(again(7)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # a gap is nothing new
+    led.append(again(5))
+    assert led.refused(again(3, count)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    led.end(1)
+    led.admit(1, epoch=1)
+    led.append(led.batch(1, epoch=1))  # which is how clients go on
+
+
+def test_a_log_that_is_opened_again_knows_which_batches_are_of_the_open_transaction(tmp_path: Path) -> None:
+    led = Transactional(tmp_path)
+    for producer in (1, 2):
+        led.admit(producer)
+        led.append(again(0, producer=producer))
+    led.end(1, ABORT)
+    for known in (producer_state.load(led.partition.log.producers.dump()), _replayed(led.partition.log)):
+        assert known is not None
+        with pytest.raises(ApiError, match="a transaction that has ended"):
+            known.check(1, 0, 0, 2, True)
+        assert known.check(2, 0, 0, 2, True) is not None
+
+
+def _replayed(log: Log) -> Producers:
+    producers = Producers()
+    for segment in log.segments:
+        producers.replay(segment.batches(0), 0, lambda _: ABORT)
+    return producers
+
+
+def test_where_the_marker_could_not_be_written_a_repetition_is_one(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    led = Transactional(tmp_path, disk=disk)
+    led.admit(1)
+    stored = led.append(again(0))
+    led.commit()
+    disk.fail_write = 0
+    led.end(1, ABORT)
+    disk.heal()
+    assert led.append(again(0))[:2] == stored[:2]
 
 
 # ---- those who wait

@@ -66,6 +66,45 @@ def test_a_lost_answer_makes_a_duplicate_unless_the_producer_is_idempotent(
     assert [message.text for message in broker.messages("idempotent")] == ["first", "second"]
 
 
+def test_what_librdkafka_sends_under_sequences_of_an_aborted_transaction_is_refused_and_not_lost(
+    broker: PenstockBroker, new_producer: NewProducer
+) -> None:
+    """It gives up on messages whose answer was lost, and uses their sequences again in the epoch that it has. Apache
+    Kafka takes the next transaction's messages for those, and acknowledges what it does not store (decision 23)."""
+    broker.topic("orders")
+    producer = new_producer(
+        broker, transactional_id="orders", linger_ms=20, retry_backoff_ms=300, retry_backoff_max_ms=300
+    )
+    producer.init_transactions(WAIT_S)
+    outcomes: list[str] = []
+
+    def begin(name: str) -> None:
+        outcomes.clear()
+        producer.begin_transaction()
+        for n in range(3):
+            producer.produce(
+                "orders", f"{name} {n}", on_delivery=lambda error, _: outcomes.append(error.name() if error else "sent")
+            )
+
+    for attempt in range(1, 11):  # until it is aborted before it is sent again
+        broker.lose_answer("Produce")
+        begin("given up")
+        broker.messages("orders", at_least=3 * attempt, isolation="read_uncommitted")
+        producer.abort_transaction(WAIT_S)
+        if outcomes == ["_PURGE_QUEUE"] * 3:
+            break
+    assert outcomes == ["_PURGE_QUEUE"] * 3
+    begin("refused")
+    with pytest.raises(KafkaException) as refused:
+        producer.commit_transaction(WAIT_S)
+    assert refused.value.args[0].txn_requires_abort()
+    assert outcomes == ["UNKNOWN_PRODUCER_ID"] * 3
+    producer.abort_transaction(WAIT_S)
+    begin("kept")
+    producer.commit_transaction(WAIT_S)
+    assert [message.text for message in broker.messages("orders")] == ["kept 0", "kept 1", "kept 2"]
+
+
 def test_a_warm_consumer_meets_a_fault_at_its_next_fetch(broker: PenstockBroker, new_consumer: NewConsumer) -> None:
     broker.produce("orders", *(f"{n}" for n in range(5)))
     consumer = new_consumer(broker, fetch_wait_max_ms=100, fetch_error_backoff_ms=10)

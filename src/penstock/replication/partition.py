@@ -163,7 +163,7 @@ class Partition:
                 problem = f"producer {producer_id} sent epoch {epoch} and sequence {sequence}"
                 raise ApiError(ErrorCode.INVALID_RECORD, problem)
             producers = store.producers
-            known = producers.check(producer_id, epoch, sequence, count)
+            known = producers.check(producer_id, epoch, sequence, count, attributes & TRANSACTIONAL != 0)
             if known is not None:
                 return known.base_offset, known.last_offset + 1, known.timestamp_ms
             if attributes & TRANSACTIONAL or producers.any_open:

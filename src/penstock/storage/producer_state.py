@@ -82,6 +82,18 @@ def _old_epoch(entry: ProducerEntry, epoch: int) -> ApiError:
     )
 
 
+def _out_of_order(entry: ProducerEntry, sequence: int, *, begins: bool) -> ApiError:
+    """The batch begins a transaction, or not."""
+    last = entry.last_sequence
+    problem = (
+        f"for producer {entry.producer_id}: {sequence} (incoming seq. number), {last} (current end sequence number)"
+    )
+    if begins and (last - sequence) & SEQUENCE_MAX <= SEQUENCE_MAX // 2:
+        # Clients begin a new epoch when they are told this; a sequence out of order ends librdkafka's for good.
+        return ApiError(ErrorCode.UNKNOWN_PRODUCER_ID, f"Sequence number of a transaction that has ended {problem}")
+    return ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"Out of order sequence number {problem}")
+
+
 def sequence_after(sequence: int, count: int) -> int:
     """Sequences wrap to 0 behind 2^31-1."""
     return (sequence + count) & SEQUENCE_MAX
@@ -175,9 +187,14 @@ class Producers:
 
     # ---- batches
 
-    def check(self, producer_id: int, epoch: int, first_sequence: int, count: int) -> ProducedBatch | None:
+    def check(
+        self, producer_id: int, epoch: int, first_sequence: int, count: int, transactional: bool = False
+    ) -> ProducedBatch | None:
         """None if the batch may be appended; the batch that was stored before if this is a repetition. Coordinators
-        repeat nothing, and give no sequences."""
+        repeat nothing, and give no sequences.
+
+        A repetition is of the transaction that is open: whoever ended one has given up on what was not answered in it,
+        and a sequence that comes again behind the marker stands for other records."""
         entry = self.entries.get(producer_id)
         if entry is None:
             return None  # state expired or never seen: Kafka takes any sequence then
@@ -192,19 +209,16 @@ class Producers:
                     f"Invalid sequence number for new epoch of producer {producer_id}: {first_sequence}",
                 )
             return None
-        batches = entry.batches
-        last = entry.last_sequence
-        if first_sequence == (last + 1) & SEQUENCE_MAX:
+        if first_sequence == (entry.last_sequence + 1) & SEQUENCE_MAX:
             return None
         last_sequence = sequence_after(first_sequence, count - 1)
-        for batch in batches:
+        transaction_from = entry.current_transaction_first_offset
+        for batch in entry.batches:
             if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
-                return batch
-        raise ApiError(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"Out of order sequence number for producer {producer_id}: {first_sequence} (incoming seq. number), "
-            f"{last} (current end sequence number)",
-        )
+                if not transactional or 0 <= transaction_from <= batch.base_offset:
+                    return batch
+                break
+        raise _out_of_order(entry, first_sequence, begins=transactional and transaction_from < 0)
 
     def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
         """Known from now on by this epoch."""
