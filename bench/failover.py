@@ -61,8 +61,12 @@ class Stage:
         self.readers.append(UserConsumer(self.fleet.bootstrap, f"{topic}-user", len(replicas)))
 
     def calm(self) -> None:
+        """One outage is not to be part of the next."""
         self.fleet.until_in_sync(self.topics)
+        for user in self.users:
+            user.begin_anew()
         time.sleep(CALM_S)
+        self.until_all_write(time.monotonic())
 
     def led_by(self, topic: str, node_id: int) -> list[int]:
         return [each.partition_index for each in self.fleet.partitions(topic) if each.leader_id == node_id]

@@ -174,11 +174,25 @@ class UserProducer(Watcher):
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         super().__init__(topic, partitions)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
+        self._bootstrap = bootstrap
+        self._producer = self._new_producer()
+        self._shall_begin_anew = threading.Event()
         self.failed = 0
+
+    def _new_producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self._bootstrap, "acks": "all", "log_level": 0})
+
+    def begin_anew(self) -> None:
+        """As a client that has seen no outage. librdkafka waits before it connects to a broker, twice as long each time
+        within ten seconds even where it succeeded: after a few outages in a minute it would wait for itself."""
+        self._shall_begin_anew.set()
 
     def _run(self) -> None:
         while not self._ended.is_set():
+            if self._shall_begin_anew.is_set():
+                self._producer.flush(END_S_MAX)
+                self._producer = self._new_producer()
+                self._shall_begin_anew.clear()
             for partition in self._partitions:
                 try:
                     self._producer.produce(self.topic, VALUE, partition=partition, on_delivery=self._delivered)
