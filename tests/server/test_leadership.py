@@ -92,7 +92,12 @@ async def test_only_the_leader_answers(rooms: Rooms, index: int, error: ErrorCod
     assert (await list_offset(client, EARLIEST, index))[0] == error
     assert (await delete_records(client, 0, index))[0] == error
     assert (await end_of(client, 0, index))[0] == error
-    assert await producers(client, index) == error
+
+
+async def test_every_replica_tells_its_producers(rooms: Rooms) -> None:
+    client = rooms.connect()
+    elsewhere, unknown = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [await producers(client, index) for index in range(5)] == [0, 0, elsewhere, 0, unknown]
 
 
 # ---- what is committed

@@ -1,4 +1,7 @@
-"""DescribeProducers: the idempotent and transactional producers that a partition remembers (KIP-664)."""
+"""DescribeProducers: the idempotent and transactional producers that a partition remembers (KIP-664).
+
+Any replica answers, as in Kafka: whoever looks for transactions that hang asks one broker for all that it has.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def _describe(context: Context, name: str, index: int) -> PartitionResponse:
     if topic is None or not 0 <= index < len(topic.partitions):
         return PartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition = context.partitions.get(name, index)
-    if partition is None or not partition.leads:
+    if partition is None:
         return PartitionResponse(partition_index=index, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return PartitionResponse(
         partition_index=index,
