@@ -46,7 +46,7 @@ check: test ## do what CI does
 bench: $(INSTALLED) $(DEVELOPED) ## measure this broker, beside Apache Kafka where there is Java and Maven
 	$(PYTHON) -m bench $(ARGS)
 
-interop: $(INSTALLED) $(DEVELOPED) ## run other people's clients and tools against this broker
+interop: $(INSTALLED) $(DEVELOPED) ## run other people's clients and tools against this broker (ARGS=--cluster: three)
 	$(PYTHON) -m interop $(ARGS)
 
 fuzz: $(INSTALLED) $(DEVELOPED) ## send it garbage for as long as you like

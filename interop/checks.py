@@ -24,7 +24,8 @@ class Check:
     tool: str
     title: str
     run: Callable[[Site], None]
-    alone: bool = False  # it measures, or burns the machine: others wait
+    alone: bool = False  # it measures, burns the machine or breaks something: others wait
+    of_cluster: bool | None = None  # only against a cluster, or only against one broker; None: both
 
     @property
     def name(self) -> str:
@@ -42,19 +43,22 @@ class Outcome:
 CHECKS: list[Check] = []
 
 
-def check(tool: str, *, alone: bool = False) -> Callable[[Callable[[Site], None]], Callable[[Site], None]]:
+def check(
+    tool: str, *, alone: bool = False, of_cluster: bool | None = None
+) -> Callable[[Callable[[Site], None]], Callable[[Site], None]]:
     """Registers a check; its title is its function's name, read as a sentence."""
 
     def register(run: Callable[[Site], None]) -> Callable[[Site], None]:
-        CHECKS.append(Check(tool, run.__name__.replace("_", " "), run, alone))
+        CHECKS.append(Check(tool, run.__name__.replace("_", " "), run, alone, of_cluster))
         return run
 
     return register
 
 
-def choose(words: Sequence[str]) -> list[Check]:
+def choose(words: Sequence[str], *, is_cluster: bool) -> list[Check]:
     """Those whose name has any of the words in it; all of them if there are no words."""
-    return [each for each in CHECKS if not words or any(word in each.name for word in words)]
+    fitting = (each for each in CHECKS if each.of_cluster in (None, is_cluster))
+    return [each for each in fitting if not words or any(word in each.name for word in words)]
 
 
 def run_all(checks: Iterable[Check], site: Site, jobs: int) -> list[Outcome]:

@@ -1,4 +1,4 @@
-"""Kafka's tools for the cluster, and clean refusals of what one broker does not do (yet)."""
+"""Kafka's tools for the cluster, and clean refusals of what a broker does not do, or not alone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def share_groups_are_refused_cleanly(site: Site) -> None:
     )
 
 
-@check("kafka-reassign-partitions")
+@check("kafka-reassign-partitions", of_cluster=False)
 def moving_replicas_is_refused_cleanly(site: Site) -> None:
     topic = site.topic()
     plan = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [1]}]}
@@ -63,7 +63,7 @@ def moving_replicas_is_refused_cleanly(site: Site) -> None:
     site.kafka("kafka-reassign-partitions", *arguments, timeout_s=40).shows(NOT_SERVED)
 
 
-@check("kafka-leader-election")
+@check("kafka-leader-election", of_cluster=False)
 def electing_is_refused_cleanly(site: Site) -> None:
     arguments = ("--election-type", "preferred", "--topic", site.topic(), "--partition", "0")
     site.kafka("kafka-leader-election", *arguments, timeout_s=40).shows(NOT_SERVED)
@@ -75,7 +75,7 @@ def passes_kafkas_own_compatibility_test(site: Site) -> None:
         "offsets-for-times-supported": "True",
         "cluster-id-supported": "True",
         "expect-record-too-large-exception": "False",
-        "num-cluster-nodes": "1",
+        "num-cluster-nodes": str(site.brokers),
         "create-topics-supported": "True",
         "describe-acls-supported": "False",
         "describe-configs-supported": "True",

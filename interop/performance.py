@@ -82,7 +82,7 @@ def every_assignor_and_static_members_work(site: Site) -> None:
             raise read.failure(f"all 400 messages with the {assignor}")
 
 
-@check("kafka-log-compaction-tester", alone=True)
+@check("kafka-log-compaction-tester", alone=True, of_cluster=False)
 def the_last_value_of_each_key_survives(site: Site) -> None:
     """On a broker of its own, where segments are small and compaction does not wait."""
     settings = {

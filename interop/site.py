@@ -1,4 +1,4 @@
-"""Where checks happen: a broker, a folder for files, a way to run a program and to say what it should have printed."""
+"""Where checks happen: brokers, a folder for files, a way to run a program and to say what it should have printed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import jars
+from bench.fleet import Fleet
 from bench.peers import Peer, die_with_parent
 
 TIMEOUT_S = 90.0
@@ -118,11 +119,16 @@ class Output:
 class Site:
     peer: Peer
     work: Path
+    fleet: Fleet | None = None  # of which the peer is the first; topics of checks are led by it
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
     def address(self) -> str:
         return self.peer.address
+
+    @property
+    def brokers(self) -> int:
+        return len(self.fleet.members) if self.fleet else 1
 
     def fresh(self, what: str) -> str:
         """A name for a topic, a group or a file that nobody else uses."""

@@ -159,7 +159,7 @@ def copies_in_transactions_of_version_2(site: Site) -> None:
 def lists_and_describes_transactions(site: Site) -> None:
     topic, identity = site.topic(), site.fresh("described")
     with open_transaction(site, topic, identity) as producer:
-        transactions(site, "list").expect(rf"^{identity}\s+1\s+\d+\s+Ongoing")
+        transactions(site, "list").expect(rf"^{identity}\s+\d+\s+\d+\s+Ongoing")
         transactions(site, "list", "--transactional-id-pattern", f"{identity}.*").expect(rf"^{identity}\s")
         transactions(site, "list", "--transactional-id-pattern", "nobody.*").expect().lacks(identity)
         transactions(site, "list", "--duration-filter", "600000").expect().lacks(identity)
@@ -169,7 +169,7 @@ def lists_and_describes_transactions(site: Site) -> None:
         producers = transactions(site, "describe-producers", "--topic", topic, "--partition", "0")
         producers.expect(r"CurrentTransactionStartOffset", rf"^{state['ProducerId']}\s.*\s0\s*$")
         producer.commit_transaction(CALL_TIMEOUT_S)
-    until(lambda: transactions(site, "list"), rf"^{identity}\s+1\s+\d+\s+CompleteCommit")
+    until(lambda: transactions(site, "list"), rf"^{identity}\s+\d+\s+\d+\s+CompleteCommit")
     transactions(site, "describe", "--transactional-id", "nobody").shows("the ID could not be found")
 
 
@@ -200,6 +200,6 @@ def terminates_a_transaction_by_its_id(site: Site) -> None:
     topic, identity = site.filled_topic(2), site.fresh("terminated")
     with open_transaction(site, topic, identity):
         transactions(site, "forceTerminateTransaction", "--transactionalId", identity).expect()
-        until(lambda: transactions(site, "list"), rf"^{identity}\s+1\s+\d+\s+(CompleteAbort|Empty)")
+        until(lambda: transactions(site, "list"), rf"^{identity}\s+\d+\s+\d+\s+(CompleteAbort|Empty)")
         site.kafka("kafka-console-producer", "--topic", topic, typed="m3\n").expect()
         committed(site, topic, 3).expect().equals(["m1", "m2", "m3"])

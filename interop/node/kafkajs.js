@@ -58,8 +58,12 @@ const administer = async admin => {
   expect('the group is empty', groups[0].state === 'Empty', groups[0].state)
   await admin.deleteTopicRecords({ topic, partitions: [{ partition: 0, offset: '1' }] })
   await admin.createPartitions({ topicPartitions: [{ topic, count: 5 }] })
-  const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
-  expect('there are more partitions', topics[0].partitions.length === 5, topics[0].partitions.length)
+  let known = 0
+  for (let attempt = 0; attempt < 50 && known !== 5; attempt++) { // of a cluster, another broker may be asked
+    known = (await admin.fetchTopicMetadata({ topics: [topic] })).topics[0].partitions.length
+    if (known !== 5) await new Promise(resolve => setTimeout(resolve, 100))
+  }
+  expect('there are more partitions', known === 5, known)
   await admin.deleteGroups([group])
   await admin.deleteTopics({ topics: [topic] })
   console.log('ok group and topic are deleted')
