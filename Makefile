@@ -11,7 +11,8 @@ DEVELOPED := $(VENV)/.installed-for-development
 SOURCES   := pyproject.toml setup.py $(shell find src -name '*.py' -o -name '*.[ch]')
 
 # The tests run with what is installed, where the hot path may be compiled, and those of its rooms with the source too.
-COMPILED_ROOMS := tests/replication tests/rules tests/server tests/storage tests/transport
+COMPILED_ROOMS := tests/replication tests/rules tests/server tests/storage tests/transport \
+	tests/client/test_consumer.py tests/client/test_round_trip.py tests/client/test_spans.py
 
 # Two at a time, since most of them wait most of the time. Clusters are broken and brokers killed on a machine that may be
 # busy with something else: what fails is run once more by itself, and what fails again has failed.

@@ -12,7 +12,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-# What every produce and fetch request passes. `storage/disk.py` is not among them: tests put doubles in its place.
+# What every produce and fetch request passes, and every message that the Python client reads. `storage/disk.py` is not
+# among them: tests put doubles in its place.
 HOT = [
     "transport/turn.py",
     "transport/memory.py",
@@ -35,6 +36,11 @@ HOT = [
     "server/fast_produce.py",
     "server/fast_fetch.py",
     "server/fast_replica.py",
+    "client/message.py",
+    "client/serializers.py",
+    "client/spans.py",
+    "client/pace.py",
+    "client/reader.py",
 ]
 
 # Written in C: what reads and writes single records for Spark. pure_columns.py and pure_records.py are its twin.

@@ -13,12 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 from penstock.client.async_producer import AsyncProducer
 from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
 from penstock.client.message import K, Message, Place, V
+from penstock.client.names import check_timeout
 from penstock.client.reader import Listener
 from penstock.client.signals import ending_on_signals_of_loop
 from penstock.client.transactions import Transaction
@@ -56,11 +57,14 @@ class AsyncConsumer(Generic[K, V]):
 
     async def messages(self, count: int | None = None, timeout: float | None = None) -> AsyncIterator[Message[K, V]]:
         """Until `count` messages were handed out, or none came for `timeout` seconds, or `stop()` or a signal."""
+        check_timeout(timeout)
         self.consumer.check_plain()
         await self._in_thread(self.consumer.begin)
+        self.consumer.reader.begin_again()
         with ending_on_signals_of_loop(self.stop) if self._handle_signals else nullcontext():
             async for message in self._stream(count, timeout, in_all=False):
                 yield message
+        self.consumer.reader.note_end()
 
     async def _stream(self, count: int | None, timeout: float | None, in_all: bool) -> AsyncIterator[Message[K, V]]:
         reader = self.consumer.reader
@@ -82,11 +86,12 @@ class AsyncConsumer(Generic[K, V]):
                 if reader.is_commit_due:
                     await self._in_thread(reader.between)
 
-    async def poll(self, timeout_s: float = 0.0) -> Message[K, V] | None:
-        """The next message, or None if there is none within the time."""
+    async def poll(self, timeout: float = 0.0) -> Message[K, V] | None:
+        """The next message, or None if there is none within `timeout` seconds."""
+        check_timeout(timeout)
         self.consumer.check_plain()
         await self._in_thread(self.consumer.begin)
-        async for message in self._stream(1, timeout_s, in_all=True):
+        async for message in self._stream(1, timeout, in_all=True):
             return message
         return None
 
@@ -143,9 +148,14 @@ class AsyncConsumer(Generic[K, V]):
 
     # ---- handlers
 
-    def handler(self, **options: Any) -> Callable[[Function], Function]:
+    @overload
+    def handler(self, function: Function, /) -> Function: ...
+    @overload
+    def handler(self, function: None = None, /, **options: Any) -> Callable[[Function], Function]: ...
+    def handler(self, function: Any = None, /, **options: Any) -> Any:
         """Registers a function, or a coroutine function, for `run` to call with each message."""
-        return self.consumer.handler(**options)
+        register = self.consumer.handler(**options)
+        return register if function is None else register(function)
 
     async def run(self) -> None:
         """Calls the handler with messages, until `stop()` or a signal. Coroutine functions run in this loop."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import TracebackType
 from typing import Any, Self
 
 from penstock.client.deliveries import Delivery
 from penstock.client.message import Receipt
-from penstock.client.producer import ROOM_SLICE_S, Headers, Producer
+from penstock.client.producer import ROOM_SLICE_S, Headers, Producer, no_room
 from penstock.client.transactions import Transaction
 
 
@@ -54,29 +55,30 @@ class AsyncProducer:
 
     async def _send_with_room(self, topic: str, value: Any, options: dict[str, Any]) -> Delivery:
         """Back-pressure: a thread waits for acknowledgements, which make room."""
-        async with asyncio.timeout(self._send_timeout_s):
-            while True:
-                await asyncio.to_thread(self.producer.poll, ROOM_SLICE_S)
-                try:
-                    return self.producer.send(topic, value, **options)
-                except _Full:
-                    continue
+        deadline_s = time.monotonic() + self._send_timeout_s
+        while time.monotonic() < deadline_s:
+            await asyncio.to_thread(self.producer.poll, ROOM_SLICE_S)
+            try:
+                return self.producer.send(topic, value, **options)
+            except _Full:
+                continue
+        raise no_room(topic, self._send_timeout_s)
 
     async def send_and_wait(self, topic: str, value: Any = None, **options: Any) -> Receipt:
         """Sends a message, and waits until the brokers have it."""
         return await (await self.send(topic, value, **options))
 
-    async def flush(self, timeout_s: float | None = None) -> None:
+    async def flush(self, timeout: float | None = None) -> None:
         """Waits until everything is acknowledged, as `Producer.flush` does."""
-        await asyncio.to_thread(self.producer.flush, timeout_s)
+        await asyncio.to_thread(self.producer.flush, timeout)
 
     def transaction(self) -> AsyncTransaction:
         """`async with producer.transaction() as txn: await txn.send(…)`."""
         return AsyncTransaction(self, self.producer.transaction())
 
-    async def close(self, timeout_s: float | None = 30.0) -> None:
+    async def close(self, timeout: float | None = 30.0) -> None:
         """Sends what is still to be sent, as `Producer.close` does."""
-        await asyncio.to_thread(self.producer.close, timeout_s)
+        await asyncio.to_thread(self.producer.close, timeout)
 
     async def __aenter__(self) -> Self:
         return self

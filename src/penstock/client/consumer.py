@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from confluent_kafka import KafkaException
 
@@ -16,8 +17,9 @@ from penstock.client.delivery import DeliveryName, find_delivery
 from penstock.client.errors import PenstockError, SettingsError, UsageError
 from penstock.client.filtering import HeaderFilter, Where, make_filter
 from penstock.client.lagging import lags, offsets_at
+from penstock.client.loops import until_signals, until_stopped
 from penstock.client.message import K, Message, Place, V
-from penstock.client.names import check_group, check_topics, find_bootstrap
+from penstock.client.names import check_group, check_timeout, check_topics, find_bootstrap
 from penstock.client.producer import Producer, no_broker
 from penstock.client.profiles import ProfileName, find_profile
 from penstock.client.reader import Listener, Reader
@@ -55,7 +57,7 @@ class Consumer(Generic[K, V]):
     `handle_signals`     whether SIGTERM and SIGINT end the reading; in the main thread only
     `settings`           settings of librdkafka, which count more than the profile's
 
-    One thread at a time may use it; only `stop()` may be called from any other.
+    One thread at a time may use it; only `stop()` may be called, and `assignment` asked, from any other.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Consumer(Generic[K, V]):
         self.reader.filter = make_filter(where)
         self.reader.handles_signals = handle_signals
         self.handlers: Any = None  # what `handler` registered, and `run` will use
+        self.running: Any = None  # what reads instead of the reader, while `run` does
 
     # ---- reading
 
@@ -106,15 +109,17 @@ class Consumer(Generic[K, V]):
 
     def messages(self, count: int | None = None, timeout: float | None = None) -> Iterator[Message[K, V]]:
         """The same as iterating, until `count` messages were handed out, or none came for `timeout` seconds."""
+        check_timeout(timeout)
         self.check_plain()
         self.begin()
-        return self.reader.stream(count, timeout)
+        return until_stopped(self.reader, count, timeout)
 
     def poll(self, timeout: float = 0.0) -> Message[K, V] | None:
         """The next message, or None if there is none within `timeout` seconds."""
+        check_timeout(timeout)
         self.check_plain()
         self.begin()
-        return next(self.reader.stream(1, timeout), None)
+        return next(until_signals(self.reader, 1, timeout), None)
 
     def check_plain(self) -> None:
         self._check_open()
@@ -127,6 +132,7 @@ class Consumer(Generic[K, V]):
     def begin(self) -> None:
         """Joins the group, the first time. Raises if no broker answers."""
         self._check_open()
+        self._check_not_running()
         if self._started:
             return
         try:
@@ -156,7 +162,10 @@ class Consumer(Generic[K, V]):
             self.reader.subscribe(self.topics)
 
     def stop(self) -> None:
-        """Ends the iteration after the message in hand. May be called from any thread, and from a signal's handler."""
+        """Ends the iteration after the message in hand. May be called from any thread, and from a signal's handler.
+
+        What is begun after that, a loop or `run()`, reads on; `poll` gives nothing until then.
+        """
         self.reader.stopping = True
 
     @property
@@ -192,15 +201,20 @@ class Consumer(Generic[K, V]):
 
     @property
     def assignment(self) -> list[Place]:
-        """The partitions that this member reads now."""
-        return self.reader.assignment()
+        """The partitions that this member reads now. May be asked from any thread."""
+        return sorted(self.reader.places or ())
 
     @property
     def lags(self) -> dict[Place, int]:
-        """For each partition of this member, how many messages there are that it has not processed."""
+        """For each partition of this member, how many messages there are that it has not processed.
+
+        The first time it joins the group, to know which they are.
+        """
         self._check_open()
+        self._wait_to_join()
+        unprocessed = (self.running or self.reader).unprocessed()
         starts_early = self.settings["auto.offset.reset"] == "earliest"
-        return lags(self.reader.kafka, self.reader.unprocessed(), starts_early)
+        return lags(self.reader.kafka, unprocessed, starts_early)
 
     @property
     def lag(self) -> int:
@@ -211,7 +225,8 @@ class Consumer(Generic[K, V]):
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """The next message of this partition will be the one at `offset`."""
-        self._check_open()
+        self._check_not_running()
+        self._joined()
         self.reader.seek({(topic, partition): offset})
 
     def seek_to_time(self, moment: datetime, *places: Place) -> None:
@@ -219,24 +234,35 @@ class Consumer(Generic[K, V]):
 
         Where no message is that late, it goes on with what will be written from now on.
         """
-        self._check_open()
-        offsets = offsets_at(self.reader.kafka, places or self._joined(), _timestamp_ms(moment))
-        self.reader.seek(offsets)
+        self._check_not_running()
+        timestamp_ms = _timestamp_ms(moment)
+        ours = self._joined()
+        self.reader.seek(offsets_at(self.reader.kafka, places or ours, timestamp_ms))
 
-    def _joined(self) -> list[Place]:
-        """The partitions of this member, once the group has given it some."""
+    def _wait_to_join(self) -> list[Place]:
+        """The partitions of this member, once the group has said which. They may be none."""
+        self._check_open()
+        if self.running is not None:
+            return self.assignment
         self.begin()
         return self.reader.wait_for_assignment(self._connect_timeout_s)
 
+    def _joined(self) -> list[Place]:
+        """The same, where there must be some."""
+        places = self._wait_to_join()
+        if not places:
+            raise UsageError("the group has given this member no partition.", "Are there more members than partitions?")
+        return places
+
     def pause(self, *places: Place) -> None:
         """Reads nothing more of these partitions, or of all, until they are resumed. The membership stays."""
-        self._check_open()
-        self.reader.pause(places or self.assignment)
+        ours = self._joined()
+        self.reader.pause(places or ours)
 
     def resume(self, *places: Place) -> None:
         """Reads these partitions, or all, again."""
-        self._check_open()
-        self.reader.resume(places or self.assignment)
+        ours = self._joined()
+        self.reader.resume(places or ours)
 
     # ---- rebalances
 
@@ -257,18 +283,36 @@ class Consumer(Generic[K, V]):
 
     # ---- handlers
 
-    def handler(self, **options: Any) -> Callable[[Function], Function]:
+    @overload
+    def handler(self, function: Function, /) -> Function: ...
+    @overload
+    def handler(self, function: None = None, /, **options: Any) -> Callable[[Function], Function]: ...
+    def handler(self, function: Any = None, /, **options: Any) -> Any:
         """Registers a function for `run` to call with each message. The options say what is done when it fails."""
 
         def register(function: Function) -> Function:
             handling().register(self, function, **options)
             return function
 
-        return register
+        return register if function is None else register(function)
 
     def run(self) -> None:
         """Calls the handlers with messages, until `stop()` or a signal."""
+        self._check_open()
         handling().run(self)
+
+    @contextmanager
+    def handing_over(self, work: Any) -> Iterator[None]:
+        """While `work` reads as this member of the group; afterwards it is to be joined again."""
+        if self._started:
+            self.reader.clear()
+        self._started = False
+        self.running = work
+        try:
+            yield
+        finally:
+            self.running = None
+            self.reader.places = None
 
     # ---- the end
 
@@ -279,6 +323,10 @@ class Consumer(Generic[K, V]):
         self.stop()
         self._closed = True
         self.reader.close()
+
+    def _check_not_running(self) -> None:
+        if self.running is not None:
+            raise UsageError("the consumer runs its handler.", "Call stop() first, or use a consumer for each.")
 
     def _check_open(self) -> None:
         if self._closed:

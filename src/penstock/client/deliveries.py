@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from penstock.client.errors import PenstockError, delivery_error
+from penstock.client.errors import DeliveryTimedOut, PenstockError, delivery_error
 from penstock.client.message import Receipt
+from penstock.client.names import check_timeout
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -41,9 +42,7 @@ class Delivery:
             self._error = error
             self._producer.note_failure(self)
         if self._callbacks is not None:
-            callbacks, self._callbacks = self._callbacks, None
-            for callback in callbacks:
-                callback(self)
+            self._call_back(self._callbacks)
 
     def done(self) -> bool:
         """Whether it is acknowledged or has failed."""
@@ -57,7 +56,8 @@ class Delivery:
         return delivery_error(self._error, self.topic)
 
     def result(self, timeout: float | None = None) -> Receipt:
-        """Waits for the acknowledgement. Raises why there is none, or TimeoutError while there may still be one."""
+        """Waits for the acknowledgement. Raises why there is none; `DeliveryTimedOut` while one may come."""
+        check_timeout(timeout)
         if self._acknowledged is None:
             self._wait(timeout)
         if self._error is not None:
@@ -71,7 +71,10 @@ class Delivery:
         while self._acknowledged is None:
             left_s = WAIT_SLICE_S if deadline_s is None else min(WAIT_SLICE_S, deadline_s - time.monotonic())
             if left_s < 0:
-                raise TimeoutError(f"a message to {self.topic!r} was not acknowledged within {timeout} s")
+                raise DeliveryTimedOut(
+                    f"a message to {self.topic!r} was not acknowledged within {timeout} s.",
+                    "It is still on its way: wait longer, or see whether the broker runs.",
+                )
             self._producer.poll(left_s)
 
     def _receipt(self) -> Receipt:
@@ -87,6 +90,17 @@ class Delivery:
             self._callbacks = []
         self._callbacks.append(callback)
         self._producer.keep_polling()
+        if self.done():  # since we looked; and who settled it may have seen no callback
+            self._call_back(self._callbacks)
+
+    def _call_back(self, callbacks: list[Callable[[Delivery], object]]) -> None:
+        """Each once, though two threads may be here."""
+        while callbacks:
+            try:
+                callback = callbacks.pop(0)
+            except IndexError:
+                return
+            callback(self)
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         if self._acknowledged is None:

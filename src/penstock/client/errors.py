@@ -103,6 +103,15 @@ class DeliveryFailed(PenstockError):
     """
 
 
+class DeliveryTimedOut(PenstockError, TimeoutError):
+    """A message was not acknowledged in the time that `result` was given. It is still on its way.
+
+    Wait for it longer, or see whether the broker runs.
+    """
+
+    retriable = True
+
+
 class CommitFailed(PenstockError):
     """The group's offsets were not stored.
 

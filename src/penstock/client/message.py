@@ -80,6 +80,12 @@ class Message(Generic[K, V]):
         return None
 
     @property
+    def attempt(self) -> int:
+        """Which call of a handler this is: 1, and one more after each that failed and is tried again."""
+        attempt: int = getattr(self.raw, "attempt", 1)
+        return attempt
+
+    @property
     def headers(self) -> list[Header]:
         """Names and values in the order in which they were sent; a name may come twice."""
         headers: list[Header] | None = self.raw.headers()

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from penstock.client.errors import BadName, SettingsError
+from penstock.client.errors import BadName, SettingsError, UsageError
 
 BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -14,6 +14,12 @@ NAME_LENGTH_MAX = 249
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _TOPIC_HINT = f"A topic's name has letters, digits, '.', '_' and '-', and at most {NAME_LENGTH_MAX} of them."
+
+
+def check_timeout(timeout: float | None) -> None:
+    """For the arguments of that name, where None is for ever."""
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+        raise UsageError(f"timeout={timeout!r} is no number of seconds.", "For example: timeout=0.5")
 
 
 def check_topic(name: str) -> str:

@@ -25,7 +25,7 @@ from penstock.client.errors import (
     from_kafka,
 )
 from penstock.client.message import Header
-from penstock.client.names import check_topic, find_bootstrap
+from penstock.client.names import check_timeout, check_topic, find_bootstrap
 from penstock.client.partitioning import Partitioner, choose_partition, split_partitioner
 from penstock.client.profiles import ProfileName, find_profile
 from penstock.client.serializers import Serializer, serialize, serializer, wrong_type
@@ -35,7 +35,7 @@ from penstock.client.transactions import Transaction, prepare
 Headers = Mapping[str, str | bytes | None] | Iterable[Header]
 
 POLL_EVERY = 64  # messages: what librdkafka has to say meanwhile is said together
-POLL_S = 1.0
+POLL_S = 0.05  # while something is on its way: closing waits for the thread that polls
 ROOM_SLICE_S = 0.1
 FAILURES_MAX = 100  # remembered for the next flush; more of them say nothing new
 NOT_NOW = frozenset({KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TIMED_OUT})
@@ -89,6 +89,7 @@ class Producer:
         self._failures: dict[int, Delivery] = {}  # that nobody asked about
         self.wake_ups = WakeUps()
         self._poller: threading.Thread | None = None
+        self._awaited = threading.Event()  # somebody waits for what may be on its way
         self._closed = False
         self._transaction: Transaction[Any, Any] | None = None
         self._prepared = False
@@ -170,11 +171,7 @@ class Producer:
                 continue
             except KafkaException as failure:
                 raise self._refusal(failure.args[0], topic) from failure
-        raise DeliveryFailed(
-            f"there was no room for a message to {topic!r} within {self._send_timeout_s} s.",
-            "The broker takes less than is sent, or can't be reached. Nothing of this message was sent.",
-            retriable=True,
-        )
+        raise no_room(topic, self._send_timeout_s)
 
     def _refusal(self, error: KafkaError, topic: str) -> PenstockError:
         if self._transaction is None and self.mode.is_transactional and error.code() == KafkaError._STATE:
@@ -264,14 +261,18 @@ class Producer:
         self.kafka.poll(timeout)
 
     def keep_polling(self) -> None:
-        """Somebody wants to be called: a thread listens to librdkafka from now on."""
+        """Somebody wants to be called: a thread listens to librdkafka until everything has arrived."""
+        self._awaited.set()
         if self._poller is None:
             self._poller = threading.Thread(target=self._listen, name="penstock-producer", daemon=True)
             self._poller.start()
 
     def _listen(self) -> None:
         while not self._closed:
-            self.kafka.poll(POLL_S)
+            self._awaited.clear()
+            while len(self.kafka) and not self._closed:
+                self.kafka.poll(POLL_S)
+            self._awaited.wait()
 
     def note_failure(self, delivery: Delivery) -> None:
         if len(self._failures) < FAILURES_MAX:
@@ -282,6 +283,7 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until everything is acknowledged. Raises if something was not, which nobody was told of yet."""
+        check_timeout(timeout)
         self._check_open()
         left = self.kafka.flush(-1 if timeout is None else timeout)
         if left:
@@ -314,6 +316,7 @@ class Producer:
             self._partitions.clear()
             self.kafka.purge()
             self.kafka.flush(1)
+            self._awaited.set()
             if self._poller is not None and self._poller is not threading.current_thread():
                 self._poller.join()
 
@@ -339,6 +342,14 @@ class Producer:
 def no_broker(bootstrap: str, error: KafkaError) -> BrokerUnreachable:
     return BrokerUnreachable(
         f"no broker answers at {bootstrap} ({error.str().rstrip('.')}).", UNREACHABLE_HINT, kafka_error=error.name()
+    )
+
+
+def no_room(topic: str, timeout_s: float) -> DeliveryFailed:
+    return DeliveryFailed(
+        f"there was no room for a message to {topic!r} within {timeout_s} s.",
+        "The broker takes less than is sent, or can't be reached. Nothing of this message was sent.",
+        retriable=True,
     )
 
 

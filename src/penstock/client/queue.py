@@ -18,7 +18,7 @@ from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import QueueEmpty, QueueStopped, SettingsError, UsageError, from_kafka
 from penstock.client.message import Message
-from penstock.client.names import check_topic
+from penstock.client.names import check_timeout, check_topic
 from penstock.client.producer import Headers, Producer
 from penstock.client.profiles import ProfileName
 from penstock.client.serializers import Deserializer, Serializer
@@ -115,6 +115,7 @@ class Queue:
     # ---- the same in steps
 
     def take(self, timeout: float | None = None) -> Message[Any, Any]:
+        check_timeout(timeout)
         if not self._getting.acquire(blocking=False):
             raise UsageError(
                 "the last job of this queue is not done.", "A Queue does one at a time: make one per thread."

@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from typing import Any
 
 from confluent_kafka import Consumer as KafkaConsumer
@@ -28,12 +27,12 @@ from confluent_kafka import Message as RawMessage
 from penstock.client.admin import is_missing
 from penstock.client.commits import Commits, as_places
 from penstock.client.delivery import CommitOrder, DeliveryMode
-from penstock.client.errors import CommitFailed, PenstockError, SettingsError, UsageError, from_kafka
+from penstock.client.errors import CommitFailed, PenstockError, SettingsError, from_kafka
 from penstock.client.filtering import HeaderFilter
 from penstock.client.message import Message, Place
+from penstock.client.pace import Pace
 from penstock.client.serializers import Decoder
 from penstock.client.settings import Settings, refused
-from penstock.client.signals import ending_on_signals
 from penstock.client.spans import Spans, begins_of, ends_of, extend, spans_of
 
 log = logging.getLogger("penstock.client")
@@ -62,6 +61,7 @@ class Reader:
         self.commits = commits
         self.decoder = decoder
         self.stopping = False
+        self._ended_by_stop = False  # an iteration has: who begins another one means it
         self.positions: dict[Place, int] = {}  # the next offset to process, of what was processed here
         self.filter: HeaderFilter | None = None
         self.handles_signals = False
@@ -71,6 +71,7 @@ class Reader:
         self.on_assign: list[Listener] = []
         self.on_revoke: list[Listener] = []
         self.on_lost: list[Listener] = []
+        self.places: frozenset[Place] | None = None  # what the group gave us; None until it has said so
         self._batch: list[Any] = []
         self._left: list[Any] = []  # of the batch, what is not handed out yet, the next one last
         self._in_hand = False  # the last one that was handed out is not processed yet
@@ -108,6 +109,15 @@ class Reader:
     def stop(self) -> None:
         self.stopping = True
 
+    def begin_again(self) -> None:
+        """A new iteration: the `stop` that ended an earlier one was for that one."""
+        if self._ended_by_stop:
+            self.stopping = self._ended_by_stop = False
+
+    def note_end(self) -> None:
+        """An iteration is over."""
+        self._ended_by_stop = self.stopping
+
     # ---- handing out
 
     def stream(
@@ -117,32 +127,38 @@ class Reader:
 
         A message counts as processed when the next one is asked for, unless `marks_itself`.
         """
-        with ending_on_signals(self.stop) if self.handles_signals else nullcontext():
-            decode = None if self.decoder.is_plain else self.decoder.decode
-            accepts = None if self.filter is None else self.filter.accepts
-            clock = time.monotonic
-            wait_until_s = None if timeout is None else clock() + timeout
-            left_count = -1 if count is None else count
-            self._in_hand = False
-            while left_count and not self.stopping:
-                if not self.refill(wait_until_s):
-                    return
-                left, due_s = self._left, self.commits.due_s
-                if not left:
-                    continue
-                self._in_hand = True  # at each `yield`, which is when others can look
-                while left and left_count:
-                    raw = left.pop()
-                    if accepts is None or accepts(raw.headers() or []):
-                        left_count -= 1
-                        yield Message(raw) if decode is None else self._checked(decode(raw))
-                    if self.stopping or clock() >= due_s:
+        decoder = None if self.decoder.is_plain else self.decoder
+        accepts = None if self.filter is None else self.filter.accepts
+        pace = Pace()
+        wait_until_s = None if timeout is None else time.monotonic() + timeout
+        left_count = -1 if count is None else count
+        self._in_hand = False
+        while left_count and not self.stopping:
+            if not self.refill(wait_until_s):
+                return
+            left, due_s = self._left, self.commits.due_s
+            if not left:
+                continue
+            self._in_hand = True  # at each `yield`, which is when others can look
+            unseen = pace.begin(time.monotonic())
+            while left and left_count:
+                raw = left.pop()
+                if accepts is None or accepts(raw.headers() or []):
+                    left_count -= 1
+                    yield Message(raw) if decoder is None else self._checked(decoder.decode(raw))
+                if self.stopping:
+                    break
+                unseen -= 1
+                if unseen <= 0:
+                    now_s = time.monotonic()
+                    if now_s >= due_s:
                         break
-                self._in_hand = False
-                if clock() >= due_s:
-                    self.between()
-                if timeout is not None and not in_all:
-                    wait_until_s = clock() + timeout
+                    unseen = pace.next(now_s)
+            self._in_hand = False
+            if time.monotonic() >= due_s:
+                self.between()
+            if timeout is not None and not in_all:
+                wait_until_s = time.monotonic() + timeout
 
     # ---- the same in steps, for who must not wait in between
 
@@ -365,16 +381,11 @@ class Reader:
         return sorted(as_places(self.kafka.assignment()))
 
     def wait_for_assignment(self, timeout_s: float) -> list[Place]:
-        """Reads until the group has given this member something to read."""
+        """Reads until the group has said what this member reads, be it nothing."""
         deadline_s = time.monotonic() + timeout_s
-        while not (places := self.assignment()):
-            if time.monotonic() > deadline_s:
-                raise UsageError(
-                    f"the group gave this member no partition within {timeout_s} s.",
-                    "Are there more members than partitions?",
-                )
+        while self.places is None and time.monotonic() < deadline_s:
             self.refill(min(deadline_s, time.monotonic() + POLL_SLICE_S))
-        return places
+        return self.assignment()
 
     def unprocessed(self) -> dict[Place, int]:
         """From where on something was taken from librdkafka and is not processed."""
@@ -386,6 +397,7 @@ class Reader:
     def _assigned(self, _: KafkaConsumer, partitions: list[TopicPartition]) -> None:
         places = as_places(partitions)
         self._gone.difference_update(places)
+        self.came(places)
         for listener in self.on_assign:
             listener(places)
 
@@ -408,13 +420,29 @@ class Reader:
             listener(places)
         self._forget(places)
 
+    def came(self, places: Iterable[Place]) -> None:
+        """Known before librdkafka is told, so that listeners and other threads find what they are told of."""
+        self.places = (self.places or frozenset()).union(places)
+
+    def went(self, places: Iterable[Place]) -> None:
+        self.places = (self.places or frozenset()).difference(places)
+
     def _forget(self, places: list[Place]) -> None:
         self._gone.update(places)
+        self.went(places)
         self.commits.forget(places)
         for place in places:
             self.positions.pop(place, None)
             if self.read_since is not None:
                 self.read_since.pop(place, None)
+
+    def clear(self) -> None:
+        """Before handlers read instead: what was processed is stored, and what was not is read again, by them."""
+        if self.mode.commit_order is CommitOrder.AFTER:
+            self.commit()
+        self._batch, self._left, self._in_hand = [], [], False
+        self.positions.clear()
+        self.places = None
 
     # ---- the end
 

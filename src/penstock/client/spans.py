@@ -1,7 +1,7 @@
 """From which offset to which a batch reaches in each of its partitions.
 
-Every message that is read passes here once, so the loops are those of `map`, `zip` and `dict`: of several messages with
-one key, a dict keeps the last. Offsets may have gaps, so no message can be left out.
+Every message that is read passes here once, so the loops are those of `map`, `zip` and `set`; what is left to find is
+the last message of each partition, which mostly is near the end. Offsets may have gaps, so no message can be left out.
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ def extend(spans: Spans, more: Spans) -> None:
 
 
 def _last_of(batch: Sequence[RawMessage], topic: str | None) -> list[tuple[Place, Any]]:
-    if topic is None:
-        places: Any = zip(map(_topic, batch), map(_partition, batch))
-        return list(dict(zip(places, batch)).items())
-    partitions: dict[Any, Any] = dict(zip(map(_partition, batch), batch))
-    return [((topic, partition), raw) for partition, raw in partitions.items()]
+    if not batch:
+        return []
+    partitions: list[Any] = list(map(_partition, batch))
+    keys = partitions if topic is not None else list(zip(map(_topic, batch), partitions))
+    keys.reverse()
+    last = len(keys) - 1
+    found = [(key, batch[last - keys.index(key)]) for key in set(keys)]
+    return found if topic is None else [((topic, partition), raw) for partition, raw in found]

@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from penstock.client.consumer import Consumer
 from penstock.client.deliveries import Delivery
-from penstock.client.delivery import DeliveryName
+from penstock.client.delivery import DeliveryName, find_delivery
+from penstock.client.errors import SettingsError
 from penstock.client.names import check_topic
 from penstock.client.producer import Headers, Producer
 from penstock.client.profiles import ProfileName
@@ -20,7 +21,7 @@ class Topic:
 
     `name`       the topic
     `bootstrap`  brokers to ask first, HOST:PORT with commas between; else $PENSTOCK_BOOTSTRAP or 127.0.0.1:9092
-    `delivery`   what is promised about each message, published or read
+    `delivery`   what is promised about each message, published or read; exactly-once is a `Producer`'s
     `profile`    what it may cost
     `key`        how keys become bytes, as for a `Producer`
     `value`      the same for values
@@ -39,6 +40,12 @@ class Topic:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = check_topic(name)
+        if find_delivery(delivery).is_transactional:
+            raise SettingsError(
+                "a Topic publishes each message by itself, so delivery='exactly-once' can't be its own.",
+                "Send in transactions: Producer(delivery='exactly-once').transaction(). "
+                "To read so: topic.subscribe(group, delivery='exactly-once').",
+            )
         self._bootstrap = bootstrap
         self._delivery: DeliveryName = delivery
         self._profile: ProfileName = profile

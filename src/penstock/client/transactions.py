@@ -23,6 +23,7 @@ from penstock.client.errors import (
     UsageError,
     from_kafka,
 )
+from penstock.client.loops import until_signals
 from penstock.client.message import K, Message, Place, V
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Transaction(Generic[K, V]):
         """What is there within `timeout` seconds, up to `count`. All of it is read when the transaction commits."""
         if self._reader is None:
             raise UsageError("this transaction has no consumer.", "consumer.transaction(producer) reads and writes.")
-        for message in self._reader.stream(count, timeout, in_all=True):
+        for message in until_signals(self._reader, count, timeout, in_all=True):
             self.check_not_lost()
             yield message
         self.check_not_lost()

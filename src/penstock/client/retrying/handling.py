@@ -164,19 +164,25 @@ def run(consumer: Consumer[Any, Any], loop: asyncio.AbstractEventLoop | None = N
     if consumer.mode.commit_order is CommitOrder.BEFORE:
         _run_plainly(consumer, _call(registered, loop))
         return
+    consumer.reader.begin_again()
     call = _call(registered, loop)
     work = work_of(consumer, registered.options)
     with ending_on_signals(consumer.stop) if consumer.reader.handles_signals else nullcontext():
-        if not _wait_for_topics(consumer):
-            return
-        work.start()
-        try:
-            work.run(registered.function if isinstance(call, Direct) else call)
-        except AllStuck as stuck:
-            raise stuck.as_error() from None
-        finally:
-            work.close()
-            call.close()
+        if _wait_for_topics(consumer):
+            with consumer.handing_over(work):
+                _run_with_retries(work, registered.function if isinstance(call, Direct) else call, call)
+    consumer.reader.note_end()
+
+
+def _run_with_retries(work: Work, function: Callable[..., Any], call: Call) -> None:
+    work.start()
+    try:
+        work.run(function)
+    except AllStuck as stuck:
+        raise stuck.as_error() from None
+    finally:
+        work.close()
+        call.close()
 
 
 def _wait_for_topics(consumer: Consumer[Any, Any]) -> bool:

@@ -70,6 +70,7 @@ class Membership:
 
     def _assigned(self, client: Consumer, partitions: list[TopicPartition]) -> None:
         keys = [(place.topic, place.partition) for place in partitions]
+        self._source.reader.came(keys)
         for listener in self._source.on_assign:
             listener(keys)
         if not keys:
@@ -106,6 +107,7 @@ class Membership:
     def _drop(self, keys: set[Key]) -> None:
         self._holdings.drop(keys)
         self._forget(keys)
+        self._source.reader.went(keys)
 
     # ---- what was parked before
 

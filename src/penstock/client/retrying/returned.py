@@ -15,12 +15,13 @@ CREATE_TIME = 1
 class Returned:
     """Has the methods of confluent-kafka's message, which `Message` is made of."""
 
-    __slots__ = ("_copy", "_headers", "_parked")
+    __slots__ = ("_copy", "_headers", "_parked", "attempt")
 
-    def __init__(self, copy: RawMessage, headers: list[Header], parked: Parked) -> None:
+    def __init__(self, copy: RawMessage, headers: list[Header], parked: Parked, attempt: int) -> None:
         self._copy = copy
         self._headers = headers
         self._parked = parked
+        self.attempt = attempt
 
     def topic(self) -> str:
         return self._parked.origin.topic

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.client.filtering import HeaderFilter
+from penstock.client.message import Place
 from penstock.client.retrying.policy import Retry
 from penstock.client.serializers import Decoder
 
@@ -16,8 +17,13 @@ if TYPE_CHECKING:
     from penstock.client.reader import Listener
 
 
-class Stoppable(Protocol):
+class Told(Protocol):
+    """Who may tell the work to stop, and is told of what the group gives and takes away."""
+
     stopping: bool
+
+    def came(self, places: Iterable[Place]) -> None: ...
+    def went(self, places: Iterable[Place]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class Source:
     instance: str | None  # a member with a name of its own, which it keeps when it starts anew
     commit_interval_s: float
     commit_every: int
-    reader: Stoppable
+    reader: Told
     on_assign: tuple[Listener, ...] = ()
     on_revoke: tuple[Listener, ...] = ()
     on_lost: tuple[Listener, ...] = ()

@@ -20,10 +20,11 @@ from confluent_kafka import Message as RawMessage
 
 from penstock.client.errors import ProcessDied, from_kafka
 from penstock.client.message import Message
+from penstock.client.pace import Pace
 from penstock.client.retrying.assigned import Assigned
 from penstock.client.retrying.copies import FOLLOWS, InHand, copy_of
 from penstock.client.retrying.creating import Topics
-from penstock.client.retrying.headers import Failure, failure_of, split
+from penstock.client.retrying.headers import Failure, Parked, failure_of, split
 from penstock.client.retrying.holdings import Holdings, now_ms
 from penstock.client.retrying.membership import Membership
 from penstock.client.retrying.policy import ONCE
@@ -60,6 +61,7 @@ class Work:
         self._until_tiers = 0  # messages until what is due in the tiers gets its turn
         self._is_calm = False  # what was read into the row needs no look before it is handled
         self._in_front = 0  # messages that came to its front otherwise, and do
+        self._pace = Pace()
         self._topic: str | None = None  # of all that was read into the row, if it is one
 
     # ---- from beginning to end
@@ -150,6 +152,11 @@ class Work:
             self._return(hand.raw)
             raise
         self._holdings.dispatch()
+
+    def unprocessed(self) -> dict[Key, int]:
+        """From where on each partition is not done, as far as that is known. May be asked from any thread."""
+        parts = list(self._holdings.parts.values())
+        return {part.key: part.ledger.position for part in parts if part.is_placed}
 
     def give_back(self) -> None:
         self._return(self._take_hand().raw)
@@ -267,7 +274,7 @@ class Work:
         self._backlog.clear()
         decode = Message if self._source.decoder.is_plain else self._source.decoder.decode
         reader, clock = self._source.reader, time.monotonic
-        done = 0
+        done, unseen = 0, self._pace.begin(clock())
         try:
             for raw in batch:
                 message = decode(raw)
@@ -281,8 +288,14 @@ class Work:
                     self._fail_calm(raw, message, message.poison)
                     until_s = min(until_s, clock() + SEND_WITHIN_S)
                 done += 1
-                if reader.stopping or clock() >= until_s:
+                if reader.stopping:
                     break
+                unseen -= 1
+                if unseen <= 0:
+                    now_s = clock()
+                    if now_s >= until_s:
+                        break
+                    unseen = self._pace.next(now_s)
         finally:
             self._settle(batch[:done])
             self._backlog.extendleft(reversed(batch[done:]))
@@ -360,7 +373,7 @@ class Work:
         return False
 
     def _present(self, hand: InHand) -> Message[Any, Any] | None:
-        raw = hand.raw if hand.parked is None else Returned(hand.raw, hand.headers or [], hand.parked)
+        raw = hand.raw if hand.parked is None else self._returned(hand, hand.parked)
         message = self._source.decoder.decode(raw)
         if message.poison is not None:
             self._lay_down(hand, message.poison, failure_of(message.poison, with_stack=False))
@@ -372,6 +385,9 @@ class Work:
                 return None
         self._in_hand = hand
         return message
+
+    def _returned(self, hand: InHand, parked: Parked) -> Returned:
+        return Returned(hand.raw, hand.headers or [], parked, hand.attempts + 1)
 
     def _take_care(self, hand: InHand, is_suspect: bool) -> bool:
         """Before a message is handled that may be a deadly one: everything before it is safe, and it is on record."""

@@ -1,0 +1,29 @@
+"""How often the clock is looked at between two messages.
+
+To look costs as much as a tenth of reading a message, so who is quick looks seldom. Who has become slow since the last
+look finds out a few messages late; as few as do no harm, whatever each of them takes.
+"""
+
+from __future__ import annotations
+
+UNSEEN_MAX = 8  # messages between two looks
+QUICK_S = 0.001  # for each of them
+
+
+class Pace:
+    __slots__ = ("_looked_s", "_unseen")
+
+    def __init__(self) -> None:
+        self._unseen = 1
+        self._looked_s = 0.0
+
+    def begin(self, now_s: float) -> int:
+        """Messages until the next look, after a wait that says nothing about who reads them."""
+        self._looked_s = now_s
+        return self._unseen
+
+    def next(self, now_s: float) -> int:
+        is_quick = now_s - self._looked_s < QUICK_S * self._unseen
+        self._unseen = min(UNSEEN_MAX, 2 * self._unseen) if is_quick else 1
+        self._looked_s = now_s
+        return self._unseen
