@@ -87,6 +87,7 @@ MEMBERS: dict[type, Sequence[str]] = {
         "key",
         "value",
         "headers",
+        "attempt",
         "header",
         "timestamp",
         "timestamp_ms",

@@ -5,12 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
 
-from penstock.client import AsyncConsumer, AsyncProducer, AsyncQueue, DeserializationError, QueueEmpty
-from tests.client.conftest import MakeTopic
+from penstock.client import (
+    AsyncConsumer,
+    AsyncProducer,
+    AsyncQueue,
+    BrokerUnreachable,
+    DeliveryFailed,
+    DeserializationError,
+    Producer,
+    QueueEmpty,
+)
+from tests.brokers import BrokerProcess
+from tests.client.conftest import MakeTopic, create_topic
 
 Unique = Callable[[str], str]
 WAIT_S = 20.0
@@ -39,6 +50,40 @@ async def test_back_pressure_waits_without_blocking(bootstrap: str, make_topic: 
     async with AsyncProducer(bootstrap, settings={"queue.buffering.max.messages": 10}) as producer:
         sent = [await producer.send(topic, b"%d" % number) for number in range(100)]
         assert (await sent[-1]).offset == 99
+
+
+async def test_a_full_local_queue_raises_what_it_raises_without_asyncio(
+    new_broker: Callable[..., BrokerProcess],
+) -> None:
+    broker = new_broker()
+    create_topic(broker.bootstrap, "topic")
+    full = {"queue.buffering.max.messages": 1, "message.timeout.ms": 60_000}
+    with Producer(broker.bootstrap, settings=full, send_timeout_s=0.3) as producer:
+        asynchronous = AsyncProducer(broker.bootstrap, settings=full, send_timeout_s=0.3)
+        producer.send("topic", b"").result(WAIT_S)
+        await asynchronous.send_and_wait("topic", b"")
+        broker.kill()
+        producer.send("topic", b"")
+        await asynchronous.send("topic", b"")
+        with pytest.raises(DeliveryFailed, match="no room") as expected:
+            producer.send("topic", b"")
+        with pytest.raises(DeliveryFailed, match="no room") as raised:
+            await asynchronous.send("topic", b"")
+        assert str(raised.value) == str(expected.value)
+        for each in (producer, asynchronous.producer):
+            with pytest.raises(BrokerUnreachable):
+                each.close(timeout=0.0)
+
+
+async def test_closing_is_quick_after_something_was_awaited(bootstrap: str, make_topic: MakeTopic) -> None:
+    producer = AsyncProducer(bootstrap)
+    topic = make_topic()
+    await producer.send_and_wait(topic, b"")
+    await asyncio.sleep(0.02)  # the thread that listens waits for what comes next
+    await producer.send_and_wait(topic, b"")
+    began_s = time.monotonic()
+    await producer.close(timeout=WAIT_S)
+    assert time.monotonic() - began_s < 0.5
 
 
 async def test_a_loop_can_be_stopped_while_it_waits(bootstrap: str, make_topic: MakeTopic, unique: Unique) -> None:

@@ -11,12 +11,16 @@ from penstock.client import (
     BadName,
     BrokerUnreachable,
     Consumer,
+    Delivery,
+    DeliveryTimedOut,
     MessageTooLarge,
     PenstockError,
     Producer,
     Queue,
     QueueEmpty,
     SerializationError,
+    SettingsError,
+    Topic,
     TopicNotFound,
     UsageError,
 )
@@ -155,6 +159,34 @@ def test_an_empty_queue(bootstrap: str, make_topic: MakeTopic) -> None:
         pass
     assert caught.value.retriable
     assert isinstance(caught.value, PenstockError)
+
+
+@pytest.mark.parametrize("timeout", ["1", "5s", True, b"1"])
+def test_a_time_out_that_is_no_number(timeout: Any) -> None:
+    """Before a broker is asked for anything."""
+    unreachable = f"127.0.0.1:{free_port()}"
+    consumer, queue, producer = (
+        Consumer(unreachable, "group", "topic"),
+        Queue("jobs", unreachable),
+        Producer(unreachable),
+    )
+    for call in (consumer.poll, consumer.messages, queue.take, producer.flush, Delivery(producer, "topic").result):
+        with pytest.raises(UsageError, match="number of seconds"):
+            call(timeout=timeout)
+
+
+def test_an_acknowledgement_that_does_not_come_in_time(bootstrap: str, make_topic: MakeTopic) -> None:
+    with Producer(bootstrap, settings={"linger.ms": 200}) as producer:
+        delivery = producer.send(make_topic(), b"")
+        with pytest.raises(DeliveryTimedOut, match=r"within 0\.01 s") as caught:
+            delivery.result(0.01)
+        assert isinstance(caught.value, TimeoutError)
+        assert delivery.result(WAIT_S).offset == 0
+
+
+def test_a_topic_can_not_be_published_to_exactly_once() -> None:
+    with pytest.raises(SettingsError, match=r"Producer\(delivery='exactly-once'\)"):
+        Topic("orders", delivery="exactly-once")
 
 
 def test_a_full_local_queue_makes_the_sender_wait(bootstrap: str, make_topic: MakeTopic) -> None:

@@ -152,7 +152,7 @@ class AsyncConsumer(Generic[K, V]):
     def handler(self, function: Function, /) -> Function: ...
     @overload
     def handler(self, function: None = None, /, **options: Any) -> Callable[[Function], Function]: ...
-    def handler(self, function: Any = None, /, **options: Any) -> Any:
+    def handler(self, function: Function | None = None, /, **options: Any) -> Function | Callable[[Function], Function]:
         """Registers a function, or a coroutine function, for `run` to call with each message."""
         register = self.consumer.handler(**options)
         return register if function is None else register(function)

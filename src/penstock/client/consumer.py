@@ -206,12 +206,9 @@ class Consumer(Generic[K, V]):
 
     @property
     def lags(self) -> dict[Place, int]:
-        """For each partition of this member, how many messages there are that it has not processed.
-
-        The first time it joins the group, to know which they are.
-        """
+        """For each partition of this member, how many messages there are that it has not processed."""
         self._check_open()
-        self._wait_to_join()
+        self._wait_to_join()  # the first time: else it would not know which they are
         unprocessed = (self.running or self.reader).unprocessed()
         starts_early = self.settings["auto.offset.reset"] == "earliest"
         return lags(self.reader.kafka, unprocessed, starts_early)
@@ -287,7 +284,7 @@ class Consumer(Generic[K, V]):
     def handler(self, function: Function, /) -> Function: ...
     @overload
     def handler(self, function: None = None, /, **options: Any) -> Callable[[Function], Function]: ...
-    def handler(self, function: Any = None, /, **options: Any) -> Any:
+    def handler(self, function: Function | None = None, /, **options: Any) -> Function | Callable[[Function], Function]:
         """Registers a function for `run` to call with each message. The options say what is done when it fails."""
 
         def register(function: Function) -> Function:

@@ -1,0 +1,272 @@
+"""When a consumer joins its group, what it says of its partitions meanwhile, and what becomes of a message in hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import TopicPartition
+
+from penstock.client import AsyncConsumer, Consumer, Retry, UsageError, fixed
+from penstock.client.message import Place
+from penstock.testing.broker import PenstockBroker
+
+WAIT_S = 20.0
+TOPIC = "orders"
+LATE = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def broker() -> Iterator[PenstockBroker]:
+    """With ten messages, which are their numbers, in two partitions."""
+    with PenstockBroker() as broker:
+        broker.topic(TOPIC, partitions=2)
+        for number in range(10):
+            broker.produce(TOPIC, str(number), partition=number % 2)
+        yield broker
+
+
+def make(broker: PenstockBroker, group: str = "group", **options: Any) -> Consumer[bytes, str]:
+    return Consumer(broker.bootstrap, group, TOPIC, value="text", handle_signals=False, **options)
+
+
+def read(consumer: Consumer[bytes, str], count: int) -> list[str]:
+    return [message.value for message in consumer.messages(count, timeout=WAIT_S)]
+
+
+@contextmanager
+def in_thread(call: Callable[[], object], *, release: Callable[[], object]) -> Iterator[None]:
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        release()
+        thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert not failures, failures
+
+
+def committed(broker: PenstockBroker, group: str = "group") -> dict[int, int]:
+    consumer = KafkaConsumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    found = consumer.committed([TopicPartition(TOPIC, number) for number in range(2)], 10)
+    consumer.close()
+    return {place.partition: place.offset for place in found}
+
+
+# ---- joining
+
+
+def test_the_lag_of_a_consumer_that_has_read_nothing_is_what_there_is(broker: PenstockBroker) -> None:
+    with make(broker) as consumer:
+        assert consumer.lag == 10
+        consumer.seek_to_time(LATE)
+        assert read(consumer, 0) == []
+    with make(broker, "another") as consumer:
+        consumer.seek_to_time(datetime.fromtimestamp(0, UTC))
+        assert consumer.lag == 10
+        assert len(read(consumer, 10)) == 10
+
+
+def test_the_lag_of_a_group_that_has_read_before(broker: PenstockBroker) -> None:
+    with make(broker) as consumer:
+        read(consumer, 4)
+    with make(broker) as consumer:
+        assert consumer.lag == 6
+
+
+def test_a_member_without_partitions_has_no_lag_and_nothing_to_seek_in(broker: PenstockBroker) -> None:
+    broker.topic("narrow", partitions=1)
+    first, second = (
+        Consumer[bytes, bytes](broker.bootstrap, "group", "narrow", settings={"group.instance.id": name})
+        for name in ("a", "b")  # members are served in the order of their names
+    )
+    with first:
+        assert first.lag == 0
+        with second, in_thread(lambda: list(first), release=first.stop):
+            assert second.lag == 0
+            with pytest.raises(UsageError, match="no partition"):
+                second.seek("narrow", 0, 0)
+
+
+def test_seeking_before_the_first_read(broker: PenstockBroker) -> None:
+    with make(broker) as consumer:
+        consumer.seek(TOPIC, 0, 4)
+        consumer.seek(TOPIC, 1, 3)
+        assert sorted(read(consumer, 3)) == ["7", "8", "9"]
+
+
+def test_pausing_before_the_first_read(broker: PenstockBroker) -> None:
+    with make(broker) as consumer:
+        consumer.pause((TOPIC, 0))
+        assert read(consumer, 5) == ["1", "3", "5", "7", "9"]
+        consumer.pause()
+        consumer.resume()
+        assert read(consumer, 5) == ["0", "2", "4", "6", "8"]
+
+
+@pytest.mark.parametrize("handles", [False, True])
+def test_the_assignment_is_known_to_who_is_told_of_it(broker: PenstockBroker, handles: bool) -> None:
+    """librdkafka has it only after all listeners were called, which another thread would see as nothing assigned."""
+    told: list[list[Place]] = []
+    with make(broker) as consumer:
+        consumer.on_assign(lambda _: told.append(consumer.assignment))
+        consumer.handler(lambda message: consumer.stop())
+        if handles:
+            consumer.run()
+            assert consumer.assignment == []  # it has left the group
+        else:
+            read(consumer, 1)
+            assert consumer.assignment == [(TOPIC, 0), (TOPIC, 1)]
+    assert told == [[(TOPIC, 0), (TOPIC, 1)]]
+
+
+def test_the_lag_of_a_consumer_that_runs_its_handler(broker: PenstockBroker) -> None:
+    seen: list[int] = []
+    with make(broker) as consumer:
+
+        @consumer.handler
+        def handle(message: Any) -> None:
+            seen.append(consumer.lag)
+            if len(seen) == 10:
+                consumer.stop()
+
+        consumer.run()
+    assert seen[0] == 10
+    assert min(seen) >= 1
+    assert seen == sorted(seen, reverse=True)
+
+
+# ---- beginning again
+
+
+def test_a_loop_after_stop_reads_on(broker: PenstockBroker) -> None:
+    seen = []
+    with make(broker) as consumer:
+        for message in consumer:
+            seen.append(message.value)
+            consumer.stop()
+        assert consumer.stopping
+        assert consumer.poll(0.1) is None, "who polls has not begun anew"
+        seen += read(consumer, 9)
+        assert not consumer.stopping
+    assert sorted(seen) == [str(number) for number in range(10)]
+
+
+def test_a_loop_that_was_left_behind_its_stop_is_over_too(broker: PenstockBroker) -> None:
+    with make(broker) as consumer:
+        for _ in consumer:
+            consumer.stop()
+            break
+        assert len(read(consumer, 9)) == 9
+
+
+def test_a_stop_before_the_first_loop_ends_that_one(broker: PenstockBroker) -> None:
+    with make(broker) as consumer:
+        consumer.stop()
+        assert read(consumer, 10) == []
+        assert len(read(consumer, 10)) == 10
+
+
+async def test_a_loop_of_asyncio_after_stop_reads_on(broker: PenstockBroker) -> None:
+    seen = []
+    async with AsyncConsumer[bytes, str](broker.bootstrap, "group", TOPIC, value="text") as consumer:
+        async for message in consumer:
+            seen.append(message.value)
+            consumer.stop()
+        seen += [message.value async for message in consumer.messages(9, timeout=WAIT_S)]
+    assert sorted(seen) == [str(number) for number in range(10)]
+
+
+def test_a_handler_and_loops_take_turns(broker: PenstockBroker) -> None:
+    seen: list[str] = []
+    with make(broker) as consumer:
+
+        @consumer.handler
+        def handle(message: Any) -> None:
+            seen.append(message.value)
+            if len(seen) % 3 == 0:
+                consumer.stop()
+
+        consumer.run()
+        assert len(seen) == 3
+        consumer.run()
+        assert len(seen) == 6
+        seen += read(consumer, 2)
+        consumer.run()
+    assert len(seen) == 9
+    assert len(set(seen)) == 9, "none twice"
+
+
+# ---- a message in hand when its partition goes
+
+
+@pytest.mark.parametrize("handles", [False, True])
+def test_a_message_in_hand_of_a_partition_that_went_is_the_next_members_alone(
+    broker: PenstockBroker, handles: bool
+) -> None:
+    """The old member is taken for dead while it handles its first message, and must not say later that it did."""
+    has_one, may_go_on = threading.Event(), threading.Event()
+    lost: list[Place] = []
+    old = make(broker, commit_interval_s=0.05)
+    old.on_lost(lost.extend)
+
+    def handle(message: Any) -> None:
+        if not has_one.is_set():
+            has_one.set()
+            assert may_go_on.wait(WAIT_S)
+
+    def loop() -> None:
+        for message in old:
+            handle(message)
+
+    old.handler(handle)
+    with in_thread(old.run if handles else loop, release=lambda: (may_go_on.set(), old.stop())):
+        assert has_one.wait(WAIT_S)
+        broker.advance(minutes=10)
+        with make(broker) as new:
+            assert sorted(read(new, 10)) == [str(number) for number in range(10)], "nothing is lost"
+            new.commit()
+            assert committed(broker) == {0: 5, 1: 5}
+            may_go_on.set()
+            deadline_s = time.monotonic() + WAIT_S
+            while not lost and time.monotonic() < deadline_s:
+                new.poll(0.02)
+            assert sorted(lost) == [(TOPIC, 0), (TOPIC, 1)]
+        assert committed(broker) == {0: 5, 1: 5}, "the old one has said nothing of what it finished too late"
+    old.close()
+
+
+# ---- attempts
+
+
+def test_a_message_says_which_attempt_it_is(broker: PenstockBroker) -> None:
+    seen: list[int] = []
+    with Consumer[bytes, str](broker.bootstrap, "group", TOPIC, value="text", handle_signals=False) as consumer:
+
+        @consumer.handler(retry=Retry(attempts=3, backoff=fixed("20ms")), dead_letter=True)
+        def handle(message: Any) -> None:
+            if message.value == "3":
+                seen.append(message.attempt)
+                if message.attempt == 3:
+                    consumer.stop()
+                raise ValueError
+            assert message.attempt == 1
+
+        consumer.run()
+    assert seen == [1, 2, 3]
+    assert [letter.value for letter in broker.messages(f"{TOPIC}.group.dlq")] == [b"3"]
