@@ -41,6 +41,8 @@ HOT = [
     "client/spans.py",
     "client/pace.py",
     "client/reader.py",
+    "client/deliveries.py",
+    "client/retrying/work.py",
 ]
 
 # Written in C: what reads and writes single records for Spark. pure_columns.py and pure_records.py are its twin.

@@ -1,8 +1,11 @@
 """What the Python client costs over bare confluent-kafka, under the same settings and on the same broker.
 
 Bare means as its examples have it: produce with a callback and `poll(0)` for each message, consume with `consume(500)`
-or `poll()`. The two take turns, and the figure is the median of the pairs: what disturbs the machine for longer than a
-moment disturbs both of a pair.
+or `poll()`. Both are open at the same time and take turns of a few milliseconds, so that whatever else the machine does
+meets both of a pair; the figure is the median of many pairs, and the spread that of the middle half of them.
+
+Who reads is given the time to have its next turn fetched: it is the client's own work that is measured, as a program
+meets it that has more to read than it can process.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 import statistics
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,183 +25,213 @@ from bench.peers import Peer, penstock
 from bench.results import Measure
 from penstock import Consumer, Producer
 
-PAIRS, QUICK_PAIRS = 7, 3
-MESSAGES, QUICK_MESSAGES = 500_000, 300_000
-ROUND_TRIPS = 1000
+PAIRS, QUICK_PAIRS = 60, 20
+SENT, READ, ROUND_TRIPS = 20_000, 10_000, 40  # in a turn
 VALUE = b"x" * 200
 THROUGHPUT_LIMIT = 10.0  # percent
 LATENCY_LIMIT_US = 20.0
 BATCH = 500
 WAIT_S = 60.0
+FETCH_S = 0.1
 WRITTEN_LATER = {"flush": "os"}  # else it would be the device that is measured
 TOPIC, ECHO = "client", "client-echo"
 
-Run = Callable[[Peer, int], float]
+Turn = Callable[[int], float]  # seconds for so many messages
+Client = Callable[[Peer], AbstractContextManager[Turn]]
 
 
 def overhead(work: Path, quick: bool) -> Iterator[Measure]:
-    pairs, messages = (QUICK_PAIRS, QUICK_MESSAGES) if quick else (PAIRS, MESSAGES)
+    pairs = QUICK_PAIRS if quick else PAIRS
     with penstock(work / "client", WRITTEN_LATER) as peer:
         peer.create_topics([TOPIC], 3, {"retention.bytes": str(1 << 31)})
         peer.create_topics([ECHO], 1)
-        yield _share("client-produce", "producing", _produce_bare, _produce, peer, pairs, messages)
-        for name, bare in (("consume(500)", _consume_bare), ("poll()", _poll_bare)):
-            title = f"consuming, against {name}"
-            yield _share(f"client-{name.split('(')[0]}", title, bare, _consume, peer, pairs, messages)
-        yield _latency(peer, pairs)
+        yield _share("client-produce", "producing", _turns(peer, _producing_bare, _producing, pairs, SENT))
+        for name, bare in (("consume(500)", _consuming_bare), ("poll()", _polling_bare)):
+            found = _turns(peer, bare, _consuming, pairs, READ, FETCH_S)
+            yield _share(f"client-{name.split('(')[0]}", f"consuming, against {name}", found)
+        yield _latency(_turns(peer, _round_trips_bare, _round_trips, pairs, ROUND_TRIPS))
 
 
-def _share(name: str, what: str, bare: Run, ours: Run, peer: Peer, pairs: int, messages: int) -> Measure:
+def _turns(
+    peer: Peer, bare: Client, ours: Client, pairs: int, count: int, pause_s: float = 0.0
+) -> list[tuple[float, float]]:
+    """Seconds for a message, bare and ours. Neither of the two is always the first, and the first pair warms up."""
+    found = []
+    with bare(peer) as bare_turn, ours(peer) as our_turn:
+        for number in range(pairs + 1):
+            took_s = {}
+            for turn in (bare_turn, our_turn) if number % 2 else (our_turn, bare_turn):
+                time.sleep(pause_s)
+                took_s[turn] = turn(count)
+            found.append((took_s[bare_turn], took_s[our_turn]))
+    return found[1:]
+
+
+def _share(name: str, what: str, found: Sequence[tuple[float, float]]) -> Measure:
     """Throughput that is lost, in percent of the bare client's."""
-    ours(peer, messages // 10)
-    shares, rates = [], []
-    for number in range(pairs):
-        bare_s, ours_s = _turns(bare, ours, peer, messages, number)
-        shares.append((1 - bare_s / ours_s) * 100)
-        rates.append(messages / ours_s)
-    spread = f"{min(shares):+.0f} to {max(shares):+.0f} % in {pairs} pairs"
-    note = f"{spread}, {statistics.median(rates) / 1000:.0f}k messages/s"
+    shares = [(1 - bare_s / ours_s) * 100 for bare_s, ours_s in found]
+    bare_ns, ours_ns = (statistics.median(each) * 1e9 for each in zip(*found))
+    note = f"{middle(shares, '%')}, {ours_ns:.0f} ns a message instead of {bare_ns:.0f}"
     return Measure(name, f"throughput lost by {what}", statistics.median(shares), "%", THROUGHPUT_LIMIT, note)
 
 
-def _latency(peer: Peer, pairs: int) -> Measure:
-    _round_trips(peer, 50)
-    found = [_turns(_round_trips_bare, _round_trips, peer, ROUND_TRIPS, number) for number in range(pairs)]
+def _latency(found: Sequence[tuple[float, float]]) -> Measure:
     more_us = [(ours_s - bare_s) * 1e6 for bare_s, ours_s in found]
     bare_us = statistics.median(bare_s for bare_s, _ in found) * 1e6
-    note = f"{min(more_us):+.0f} to {max(more_us):+.0f} µs in {pairs} pairs, on {bare_us:.0f} µs from send to read"
+    note = f"{middle(more_us, 'µs')}, on {bare_us:.0f} µs from send to read"
     title = "latency added from send to read, p50"
     return Measure("client-latency", title, statistics.median(more_us), "µs", LATENCY_LIMIT_US, note)
 
 
-def _turns(bare: Run, ours: Run, peer: Peer, count: int, number: int) -> tuple[float, float]:
-    """Neither of the two is always the first."""
-    if number % 2:
-        ours_s = ours(peer, count)
-        return bare(peer, count), ours_s
-    return bare(peer, count), ours(peer, count)
+def middle(figures: Sequence[float], unit: str) -> str:
+    """Where the middle half of the pairs is."""
+    low, _, high = statistics.quantiles(figures, n=4)
+    return f"{low:+.0f} to {high:+.0f} {unit} in the middle half of {len(figures)} pairs"
 
 
-# ---- producing: seconds until everything is acknowledged
+# ---- producing: until everything of the turn is acknowledged
 
 
-def _produce(peer: Peer, messages: int) -> float:
+@contextmanager
+def _producing(peer: Peer) -> Iterator[Turn]:
     with Producer(peer.address) as producer:
-        producer.send(TOPIC, VALUE).result(WAIT_S)
-        began = time.perf_counter()
-        for _ in range(messages):
-            producer.send(TOPIC, VALUE)
-        producer.flush()
-        return time.perf_counter() - began
+
+        def turn(messages: int) -> float:
+            began = time.perf_counter()
+            for _ in range(messages):
+                producer.send(TOPIC, VALUE)
+            producer.flush()
+            return (time.perf_counter() - began) / messages
+
+        yield turn
 
 
-def _produce_bare(peer: Peer, messages: int) -> float:
-    producer = BareProducer(_settings_of(Producer(peer.address)))
+@contextmanager
+def _producing_bare(peer: Peer) -> Iterator[Turn]:
+    with Producer(peer.address) as model:
+        producer = BareProducer(dict(model.settings))
     failed = []
 
     def settled(error: Any, message: Any) -> None:
         if error is not None:
             failed.append(error)
 
-    producer.produce(TOPIC, VALUE, on_delivery=settled)
-    producer.flush()
-    began = time.perf_counter()
-    for _ in range(messages):
-        while True:
-            try:
-                producer.produce(TOPIC, VALUE, on_delivery=settled)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-    producer.flush()
+    def turn(messages: int) -> float:
+        began = time.perf_counter()
+        for _ in range(messages):
+            while True:
+                try:
+                    producer.produce(TOPIC, VALUE, on_delivery=settled)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            producer.poll(0)
+        producer.flush()
+        return (time.perf_counter() - began) / messages
+
+    yield turn
     assert not failed
-    return time.perf_counter() - began
 
 
-# ---- consuming: seconds from the first message to the last
+# ---- consuming
 
 
-def _consume(peer: Peer, messages: int) -> float:
-    size = 0
+@contextmanager
+def _consuming(peer: Peer) -> Iterator[Turn]:
     with Consumer[bytes, bytes](peer.address, uuid.uuid4().hex, TOPIC, handle_signals=False) as consumer:
         assert consumer.poll(WAIT_S) is not None
-        began = time.perf_counter()
-        for message in consumer.messages(messages):
-            size += len(message.value)
-        took_s = time.perf_counter() - began
-    assert size >= messages * len(VALUE)
-    return took_s
+
+        def turn(messages: int) -> float:
+            size = 0
+            began = time.perf_counter()
+            for message in consumer.messages(messages):
+                size += len(message.value)
+            took_s = time.perf_counter() - began
+            assert size == messages * len(VALUE)
+            return took_s / messages
+
+        yield turn
 
 
-def _bare_consumer(peer: Peer, topic: str) -> BareConsumer:
+def _bare_consumer(peer: Peer, topic: str, **options: Any) -> BareConsumer:
     """With librdkafka's own commits, each second."""
-    model = Consumer[bytes, bytes](peer.address, uuid.uuid4().hex, topic)
-    settings = {**_settings_of(model), "enable.auto.commit": True, "enable.auto.offset.store": True}
-    model.close()
+    with Consumer[bytes, bytes](peer.address, uuid.uuid4().hex, topic, **options) as model:
+        settings = {**model.settings, "enable.auto.commit": True, "enable.auto.offset.store": True}
     consumer = BareConsumer({**settings, "auto.commit.interval.ms": 1000})
     consumer.subscribe([topic])
     return consumer
 
 
-def _consume_bare(peer: Peer, messages: int) -> float:
+@contextmanager
+def _consuming_bare(peer: Peer) -> Iterator[Turn]:
     consumer = _bare_consumer(peer, TOPIC)
     assert consumer.poll(WAIT_S) is not None
-    read = size = 0
-    began = time.perf_counter()
-    while read < messages:
-        for message in consumer.consume(BATCH, 1.0):
-            if message.error() is None:
+
+    def turn(messages: int) -> float:
+        read = size = 0
+        began = time.perf_counter()
+        while read < messages:
+            for message in consumer.consume(BATCH, 1.0):
+                if message.error() is None:
+                    size += len(message.value() or b"")
+                    read += 1
+        return (time.perf_counter() - began) / read  # the last batch may be more than was asked for
+
+    yield turn
+    consumer.close()
+
+
+@contextmanager
+def _polling_bare(peer: Peer) -> Iterator[Turn]:
+    consumer = _bare_consumer(peer, TOPIC)
+    assert consumer.poll(WAIT_S) is not None
+
+    def turn(messages: int) -> float:
+        read = size = 0
+        began = time.perf_counter()
+        while read < messages:
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
                 size += len(message.value() or b"")
                 read += 1
-    took_s = (time.perf_counter() - began) * messages / read  # the last batch may be more than was asked for
-    consumer.close()
-    return took_s
+        return (time.perf_counter() - began) / read
 
-
-def _poll_bare(peer: Peer, messages: int) -> float:
-    consumer = _bare_consumer(peer, TOPIC)
-    assert consumer.poll(WAIT_S) is not None
-    read = size = 0
-    began = time.perf_counter()
-    while read < messages:
-        message = consumer.poll(1.0)
-        if message is not None and message.error() is None:
-            size += len(message.value() or b"")
-            read += 1
-    took_s = time.perf_counter() - began
+    yield turn
     consumer.close()
-    return took_s
 
 
 # ---- latency: the median of the seconds from a send to its read, one at a time
 
 
-def _round_trips(peer: Peer, count: int) -> float:
-    took_s = []
+@contextmanager
+def _round_trips(peer: Peer) -> Iterator[Turn]:
+    group = uuid.uuid4().hex
     consumer = Consumer[bytes, bytes](
-        peer.address, uuid.uuid4().hex, ECHO, profile="latency", start="latest", handle_signals=False
+        peer.address, group, ECHO, profile="latency", start="latest", handle_signals=False
     )
     with consumer, Producer(peer.address, profile="latency") as producer:
-        messages = consumer.messages()
         _meet(lambda: producer.send(ECHO, VALUE).result(WAIT_S), lambda: consumer.poll(0.1))
-        while consumer.poll(0.2) is not None:
-            pass
-        for _ in range(count):
-            began = time.perf_counter()
-            producer.send(ECHO, VALUE)
-            next(messages)
-            took_s.append(time.perf_counter() - began)
-    return statistics.median(took_s)
+
+        def turn(count: int) -> float:
+            took_s = []
+            while consumer.poll(0.05) is not None:  # what the other one has sent
+                pass
+            messages = consumer.messages()
+            for _ in range(count):
+                began = time.perf_counter()
+                producer.send(ECHO, VALUE)
+                next(messages)
+                took_s.append(time.perf_counter() - began)
+            return statistics.median(took_s)
+
+        yield turn
 
 
-def _round_trips_bare(peer: Peer, count: int) -> float:
-    took_s = []
-    producer = BareProducer(_settings_of(Producer(peer.address, profile="latency")))
-    model = Consumer[bytes, bytes](peer.address, uuid.uuid4().hex, ECHO, profile="latency", start="latest")
-    consumer = BareConsumer(_settings_of(model))
-    model.close()
-    consumer.subscribe([ECHO])
+@contextmanager
+def _round_trips_bare(peer: Peer) -> Iterator[Turn]:
+    with Producer(peer.address, profile="latency") as model:
+        producer = BareProducer(dict(model.settings))
+    consumer = _bare_consumer(peer, ECHO, profile="latency", start="latest")
 
     def settled(error: Any, message: Any) -> None:
         assert error is None
@@ -207,17 +241,22 @@ def _round_trips_bare(peer: Peer, count: int) -> float:
         producer.flush()
 
     _meet(send, lambda: consumer.poll(0.1))
-    while consumer.poll(0.2) is not None:
-        pass
-    for _ in range(count):
-        began = time.perf_counter()
-        producer.produce(ECHO, VALUE, on_delivery=settled)
-        producer.poll(0)
-        message = consumer.poll(1.0)
-        took_s.append(time.perf_counter() - began)
-        assert message is not None
+
+    def turn(count: int) -> float:
+        took_s = []
+        while consumer.poll(0.05) is not None:
+            pass
+        for _ in range(count):
+            began = time.perf_counter()
+            producer.produce(ECHO, VALUE, on_delivery=settled)
+            producer.poll(0)
+            message = consumer.poll(1.0)
+            took_s.append(time.perf_counter() - began)
+            assert message is not None
+        return statistics.median(took_s)
+
+    yield turn
     consumer.close()
-    return statistics.median(took_s)
 
 
 def _meet(send: Callable[[], object], read: Callable[[], object]) -> None:
@@ -226,7 +265,3 @@ def _meet(send: Callable[[], object], read: Callable[[], object]) -> None:
     while read() is None:
         assert time.monotonic() < deadline_s
         send()
-
-
-def _settings_of(client: Any) -> dict[str, Any]:
-    return dict(client.settings)

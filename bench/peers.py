@@ -15,6 +15,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -96,6 +97,7 @@ class Peer:
     log: Path
     answered_s: float = 0.0  # from the command to the first answer
     _admin: AdminClient | None = field(default=None, repr=False)
+    _making: threading.Lock = field(default_factory=threading.Lock, repr=False)  # checks run side by side
 
     @property
     def address(self) -> str:
@@ -135,9 +137,10 @@ class Peer:
 
     @property
     def admin(self) -> AdminClient:
-        if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self.address, "log_level": 2})
-        return self._admin
+        with self._making:
+            if self._admin is None:
+                self._admin = AdminClient({"bootstrap.servers": self.address, "log_level": 2})
+            return self._admin
 
     def create_topics(self, names: Iterable[str], partitions: int, config: Mapping[str, str] | None = None) -> None:
         topics = [NewTopic(name, partitions, 1, config=dict(config or {})) for name in names]

@@ -17,12 +17,13 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from bench.client import middle
 from bench.peers import Peer, penstock
 from bench.results import Measure
 from penstock.client.consumer import Consumer
 from penstock.client.retrying.policy import Retry, fixed
 
-PAIRS, QUICK_PAIRS = 9, 3
+PAIRS, QUICK_PAIRS = 15, 5
 MESSAGES = 100_000
 POISON_EVERY = 100
 LOSS_LIMIT = 10.0  # percent
@@ -38,7 +39,7 @@ def with_poison(work: Path, quick: bool) -> Iterator[Measure]:
         found = [_turns(peer, number) for number in range(QUICK_PAIRS if quick else PAIRS)]
     lost = [(1 - plain_s / handled_s) * 100 for plain_s, handled_s in found]
     rate = MESSAGES / statistics.median(handled_s for _, handled_s in found) / 1000
-    note = f"{min(lost):+.0f} to {max(lost):+.0f} % in {len(found)} pairs, {rate:.0f}k messages/s"
+    note = f"{middle(lost, '%')}, {rate:.0f}k messages/s"
     title = "throughput lost by retries and dead letters, 1 % poison"
     yield Measure("client-retry", title, statistics.median(lost), "%", LOSS_LIMIT, note)
 

@@ -1,4 +1,4 @@
-"""`make interop`: runs other people's clients and tools against a broker or a cluster, and says which did not work."""
+"""`make interop`: runs other people's clients and tools, and ours, against brokers, and says which did not work."""
 
 from __future__ import annotations
 
@@ -15,12 +15,34 @@ from bench.fleet import kafka_cluster, penstock_cluster
 from bench.jars import NoKafka, cache, libraries
 from bench.peers import BrokerFailed, end_on_sigterm, kafka, penstock
 
-from interop import cluster, console, consumer_protocol, groups, languages, performance, replicas, topics, transactions
+from interop import (
+    cluster,
+    console,
+    consumer_protocol,
+    groups,
+    languages,
+    performance,
+    python_client,
+    replicas,
+    topics,
+    transactions,
+)
 from interop.checks import CHECKS, Verdict, choose, run_all, table
 from interop.site import Site
 
 # Importing them registers their checks, in this order.
-ROOMS = (topics, console, groups, consumer_protocol, transactions, cluster, replicas, performance, languages)
+ROOMS = (
+    topics,
+    console,
+    groups,
+    consumer_protocol,
+    transactions,
+    cluster,
+    replicas,
+    performance,
+    languages,
+    python_client,
+)
 
 
 def main(arguments: list[str]) -> int:

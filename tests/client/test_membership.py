@@ -75,11 +75,16 @@ def test_the_lag_of_a_consumer_that_has_read_nothing_is_what_there_is(broker: Pe
     with make(broker) as consumer:
         assert consumer.lag == 10
         consumer.seek_to_time(LATE)
-        assert read(consumer, 0) == []
+        assert consumer.lag == 0
     with make(broker, "another") as consumer:
         consumer.seek_to_time(datetime.fromtimestamp(0, UTC))
         assert consumer.lag == 10
         assert len(read(consumer, 10)) == 10
+        assert consumer.lag == 0
+        consumer.seek(TOPIC, 1, 2)
+        assert consumer.lag == 3
+        assert read(consumer, 3) == ["5", "7", "9"]
+        assert consumer.lag == 0
 
 
 def test_the_lag_of_a_group_that_has_read_before(broker: PenstockBroker) -> None:
@@ -114,6 +119,7 @@ def test_pausing_before_the_first_read(broker: PenstockBroker) -> None:
     with make(broker) as consumer:
         consumer.pause((TOPIC, 0))
         assert read(consumer, 5) == ["1", "3", "5", "7", "9"]
+        assert consumer.poll(0.2) is None
         consumer.pause()
         consumer.resume()
         assert read(consumer, 5) == ["0", "2", "4", "6", "8"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, TopicPartition
 from confluent_kafka import Consumer as KafkaConsumer
 
 from penstock.client.errors import from_kafka
@@ -30,14 +30,14 @@ def lags(kafka: KafkaConsumer, unprocessed: Mapping[Place, int], starts_early: b
     """How far the partitions' ends are from what was processed. librdkafka knows both, once it has read.
 
     Its position is behind the last message that it gave away, and behind markers of transactions that nobody is given;
-    so it counts, except for what is still `unprocessed`.
+    so it counts, except for what is still `unprocessed`. Of a seek it does not know until it has read again.
     """
     found = {}
     for each in kafka.position(kafka.assignment()):
         place = each.topic, each.partition
         low, high = _watermarks(kafka, each)
         if place in unprocessed:
-            position = unprocessed[place]
+            position = {OFFSET_BEGINNING: low, OFFSET_END: high}.get(unprocessed[place], unprocessed[place])
         elif each.offset >= 0:
             position = each.offset
         else:

@@ -39,6 +39,7 @@ POLL_S = 0.05  # while something is on its way: closing waits for the thread tha
 ROOM_SLICE_S = 0.1
 FAILURES_MAX = 100  # remembered for the next flush; more of them say nothing new
 NOT_NOW = frozenset({KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TIMED_OUT})
+UNKNOWN_S = 1.0  # a broker of Kafka may not have heard yet of a topic that was just created
 
 
 class Producer:
@@ -192,6 +193,7 @@ class Producer:
         self._check_open()
         check_topic(topic)
         deadline_s = time.monotonic() + self.connect_timeout_s
+        unknown_until_s = min(deadline_s, time.monotonic() + UNKNOWN_S)
         while True:
             try:
                 found = self.kafka.list_topics(topic, max(0.1, deadline_s - time.monotonic())).topics[topic]
@@ -203,7 +205,10 @@ class Producer:
             if error is None:
                 self._partitions[topic] = len(found.partitions)
                 return
-            if time.monotonic() >= deadline_s or error.code() not in NOT_NOW:
+            is_unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            if time.monotonic() >= (unknown_until_s if is_unknown else deadline_s):
+                raise self._unmet(topic, error)
+            if not is_unknown and error.code() not in NOT_NOW:
                 raise self._unmet(topic, error)
             time.sleep(0.02)
 

@@ -86,6 +86,7 @@ class Reader:
         self._subscribed: list[str] = []
         self._missing: set[str] = set()  # topics that do not exist yet
         self._look_at_s = 0.0
+        self._sought: dict[Place, int] = {}  # where to, of what may not have been read since
         self._gone: set[Place] = set()  # taken away during the call that is under way
         self.kafka = self._make(settings)
         commits.kafka = self.kafka
@@ -324,6 +325,7 @@ class Reader:
         self.commits.forget(offsets)
         for place, offset in offsets.items():
             self._seek(place, offset)
+            self._sought[place] = offset
             if offset >= 0:
                 self.positions[place] = offset
             else:
@@ -388,9 +390,10 @@ class Reader:
         return self.assignment()
 
     def unprocessed(self) -> dict[Place, int]:
-        """From where on something was taken from librdkafka and is not processed."""
+        """From where on something was taken from librdkafka and is not processed, or will be, after a seek."""
         self.settle()
-        return begins_of(self._batch)
+        unread = {place: at for place, at in self._sought.items() if self.positions.get(place, at) == at}
+        return {**unread, **begins_of(self._batch)}
 
     # ---- rebalances, all of them within a call of `_take` or `close`
 
@@ -433,6 +436,7 @@ class Reader:
         self.commits.forget(places)
         for place in places:
             self.positions.pop(place, None)
+            self._sought.pop(place, None)
             if self.read_since is not None:
                 self.read_since.pop(place, None)
 
@@ -442,6 +446,7 @@ class Reader:
             self.commit()
         self._batch, self._left, self._in_hand = [], [], False
         self.positions.clear()
+        self._sought.clear()
         self.places = None
 
     # ---- the end
