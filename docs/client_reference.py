@@ -306,7 +306,7 @@ def async_class(described: type, like: type, names: Iterable[str]) -> str:
 def names_section() -> str:
     modes = (AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE)
     profiles = (LATENCY, BALANCED, THROUGHPUT)
-    deliveries = table("producer", [(each.name, each.producer) for each in modes])
+    deliveries = table("producer", [(each.name, {**each.producer, **each.producer_usual}) for each in modes])
     deliveries += table("consumer", [(each.name, each.consumer) for each in modes])
     commits = line("the consumer commits", *(COMMITS[each.commit_order] for each in modes))
     costs = table("producer", [(each.name, each.producer) for each in profiles])
@@ -314,7 +314,8 @@ def names_section() -> str:
     taken = line("messages taken at once, at most", *(f"{each.batch_messages_max:,}" for each in profiles))
     return (
         f"{NAMES}\n### Deliveries\n\n{heads('delivery', modes)}{deliveries}{commits}"
-        "\nAn exactly-once producer has a `transactional.id` besides: `transactional_id`, or a unique one.\n"
+        "\nAn exactly-once producer has a `transactional.id` besides: `transactional_id`, or a unique one. Its "
+        "`transaction.timeout.ms` may be overridden: what a killed process left open hides what is behind it as long.\n"
         f"\n### Profiles\n\n{heads('profile', profiles)}{costs}{taken}"
         "\nEmpty: librdkafka's own default.\n"
     )

@@ -12,7 +12,7 @@ What is fixed here is the meaning of the name: settings that contradict it are r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Literal
@@ -36,6 +36,7 @@ class DeliveryMode:
     producer: Mapping[str, Any]
     consumer: Mapping[str, Any]
     commit_order: CommitOrder
+    producer_usual: Mapping[str, Any] = field(default_factory=dict)  # which may be overridden
 
     @property
     def is_transactional(self) -> bool:
@@ -64,6 +65,9 @@ EXACTLY_ONCE = DeliveryMode(
     producer=MappingProxyType({"acks": "all", "enable.idempotence": True, "metadata.recovery.strategy": "none"}),
     consumer=MappingProxyType({**_OWN_COMMITS, "isolation.level": "read_committed"}),
     commit_order=CommitOrder.IN_TRANSACTION,
+    # What a process leaves open when it dies is hidden for as long, and with it all that others have written behind it.
+    # librdkafka's own default is a minute.
+    producer_usual=MappingProxyType({"transaction.timeout.ms": 15_000}),
 )
 
 _MODES: dict[str, DeliveryMode] = {each.name: each for each in (AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE)}

@@ -49,7 +49,7 @@ _COMMON = {"client.id": "penstock-python", "log_level": 2}
 def producer_settings(
     mode: DeliveryMode, profile: Profile, arguments: Mapping[str, Any], overrides: Mapping[str, Any] | None
 ) -> Settings:
-    return _merge("producer", mode, mode.producer, profile.producer, arguments, overrides)
+    return _merge("producer", mode, mode.producer, {**profile.producer, **mode.producer_usual}, arguments, overrides)
 
 
 def consumer_settings(

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from penstock.client.errors import DeliveryFailed, MessageTooLarge, PenstockError, ProducerFenced, from_kafka
 from penstock.client.retrying.headers import Header, Parked
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer
 
 ON_THEIR_WAY_MAX = 10_000
 ROOM_TIMEOUT_S = 60.0
@@ -170,6 +170,7 @@ class Transactional:
             # A producer that bootstraps again forgets its producer id, and waits for ever (librdkafka 5511).
             "metadata.recovery.strategy": "none",
         }
+        self._id_is_ours_alone = instance is None
         self._producer: Producer | None = None
         self.kept: list[Copy] = []
 
@@ -193,7 +194,25 @@ class Transactional:
                 self.kept.clear()
                 return
             except KafkaException as failure:
-                self._abort(failure.args[0], last)
+                error: KafkaError = failure.args[0]
+                if not (error.fatal() and self._id_is_ours_alone) or last:
+                    self._abort(error, last)
+                elif self._has_happened(consumer, offsets):
+                    self.kept.clear()
+                    return
+
+    def _has_happened(self, consumer: Consumer, offsets: list[TopicPartition]) -> bool:
+        """After an error that a producer does not survive. Nobody else has its id, so the brokers gave up a transaction
+        that they had not heard of for too long. The next producer ends it for certain; then the offsets tell."""
+        self._producer = None
+        try:
+            self._ready()
+            asked = [TopicPartition(place.topic, place.partition) for place in offsets]
+            found: list[TopicPartition] = []
+            self._again(lambda: found.extend(consumer.committed(asked, timeout=TRANSACTION_TIMEOUT_S)))
+        except KafkaException as failure:
+            raise from_kafka(failure.args[0], "finding out what became of a transaction") from failure
+        return all(place.offset >= wanted.offset for place, wanted in zip(found, offsets, strict=True))
 
     def _send_offsets(self, offsets: list[TopicPartition], consumer: Consumer) -> None:
         metadata = consumer.consumer_group_metadata()
