@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from penstock.client.admin import is_missing
 from penstock.client.commits import Commits
 from penstock.client.delivery import DeliveryName, find_delivery
-from penstock.client.errors import PenstockError, SettingsError, UsageError
+from penstock.client.errors import SettingsError, UsageError, after
 from penstock.client.filtering import HeaderFilter, Where, make_filter
 from penstock.client.lagging import lags, offsets_at
 from penstock.client.loops import until_signals, until_stopped
@@ -338,12 +338,7 @@ class Consumer(Generic[K, V]):
         """Leaving without an exception means that the message in hand is processed."""
         if error is None:
             self.reader.count_in_hand()
-            self.close()
-            return
-        try:
-            self.close()
-        except PenstockError as failure:
-            error.add_note(f"besides, the consumer could not be closed well: {failure}")
+        after(error, self.close, "the consumer could not be closed well")
 
 
 def handling() -> Any:

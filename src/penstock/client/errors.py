@@ -6,7 +6,7 @@ Nothing of confluent-kafka's own exceptions leaves this package: `from_kafka` tu
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError
@@ -252,6 +252,16 @@ def delivery_error(error: KafkaError, topic: str) -> PenstockError:
         return found
     hint = "It may be in the topic all the same; send it again if a duplicate does no harm."
     return DeliveryFailed(found.text, hint, retriable=error.retriable(), kafka_error=error.name())
+
+
+def after(error: BaseException | None, last: Callable[[], object], what: str) -> None:
+    """The last thing of a block. The block's own exception, if there is one, goes on whatever comes of it."""
+    try:
+        last()
+    except PenstockError as failure:
+        if error is None:
+            raise
+        error.add_note(f"besides, {what}: {failure}")
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:

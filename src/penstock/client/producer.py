@@ -22,6 +22,7 @@ from penstock.client.errors import (
     SettingsError,
     TopicNotFound,
     UsageError,
+    after,
     from_kafka,
 )
 from penstock.client.message import Header
@@ -335,13 +336,7 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close()
-        except PenstockError as failure:
-            error.add_note(f"besides, the producer could not deliver everything: {failure}")
+        after(error, self.close, "the producer could not deliver everything")
 
 
 def no_broker(bootstrap: str, error: KafkaError) -> BrokerUnreachable:

@@ -21,6 +21,7 @@ from penstock.client.errors import (
     ProducerFenced,
     TransactionAborted,
     UsageError,
+    after,
     from_kafka,
 )
 from penstock.client.loops import until_signals
@@ -90,7 +91,7 @@ class Transaction(Generic[K, V]):
             if error is None:
                 self._commit()
             else:
-                self._abort_for(error)
+                after(error, self._abort, "the transaction could not be aborted")
         finally:
             self._producer.end_transaction()
             if self._reader is not None:
@@ -123,13 +124,6 @@ class Transaction(Generic[K, V]):
             lambda timeout_s: self._producer.kafka.send_offsets_to_transaction(offsets, member, timeout_s),
             "committing what was read",
         )
-
-    def _abort_for(self, error: BaseException) -> None:
-        """The block's exception goes on, whatever comes of the abort."""
-        try:
-            self._abort()
-        except PenstockError as failure:
-            error.add_note(f"besides, the transaction could not be aborted: {failure}")
 
     def _abort(self) -> None:
         try:

@@ -34,23 +34,14 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import connect
-    from penstock.cli.dlq.letters import PURGED, read, refuse_ordinary
+    from penstock.cli.dlq.letters import PURGED
     from penstock.cli.dlq.options import Bar, filter_of
-    from penstock.cli.dlq.transaction import Marking
-    from penstock.cli.output import confirm, plural, print_json
+    from penstock.cli.dlq.selection import select
+    from penstock.cli.output import plural, print_json
 
-    connection = connect(args)
-    connection.topic(args.topic)
-    if not args.any_topic:
-        refuse_ordinary(args.topic)
-    if not args.dry_run:
-        what = "what is done of" if args.done else "dead letters of"
-        confirm(f"Delete {what} {args.topic} for good?", args.yes)
-    marking = None if args.dry_run else Marking(connection, args.topic)
+    what = "what is done of" if args.done else "dead letters of"
     wanted = (lambda letter: False) if args.done else filter_of(args)
-    with Bar(args, f"reading {args.topic}") as bar:
-        held = read(connection, args.topic, wanted, bar.update)
+    connection, marking, held = select(args, f"Delete {what} {args.topic} for good?", wanted)
     deleted = 0
     if marking is not None:
         with Bar(args, "purging") as bar:

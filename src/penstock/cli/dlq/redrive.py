@@ -38,21 +38,12 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import connect
-    from penstock.cli.dlq.letters import REDRIVEN, read, refuse_ordinary
+    from penstock.cli.dlq.letters import REDRIVEN
     from penstock.cli.dlq.options import Bar, filter_of
-    from penstock.cli.dlq.transaction import Marking
-    from penstock.cli.output import confirm, plural
+    from penstock.cli.dlq.selection import select
+    from penstock.cli.output import plural
 
-    connection = connect(args)
-    connection.topic(args.topic)
-    if not args.any_topic:
-        refuse_ordinary(args.topic)
-    if not args.dry_run:
-        confirm(f"Send the dead letters of {args.topic} back?", args.yes)
-    marking = None if args.dry_run else Marking(connection, args.topic)
-    with Bar(args, f"reading {args.topic}") as bar:
-        held = read(connection, args.topic, filter_of(args), bar.update)
+    connection, marking, held = select(args, f"Send the dead letters of {args.topic} back?", filter_of(args))
     letters = sorted(held.letters, key=lambda letter: letter.place)[: args.count]
     targets = Counter(_target(args, letter) for letter in letters)
     _check(connection, args, targets)
