@@ -4,9 +4,6 @@ Messages are taken from librdkafka in batches and handed out one by one. The inv
 and so may take partitions away, only when nothing of the last batch is left. Then everything that was handed out has
 been processed, and `positions` says so; so a partition is always given up with the offset of its next message.
 
-How many are taken at once follows how long the program takes for them, so that a slow one still asks often enough to
-stay a member of its group (max.poll.interval.ms) and commits as often as it promised.
-
 Handlers with retries read through this as well. They set `marks_itself` and `keeps_poison`, say with `mark` what is
 processed, and commit with `commit(positions, metadata)`; `seek`, `pause` and `resume` take a partition out of the batch
 in hand, so they may be called between any two messages; the listeners are called within `stream`, with nothing left in
@@ -21,18 +18,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka import Message as RawMessage
+from confluent_kafka import TopicPartition
 
-from penstock.client.admin import is_missing
 from penstock.client.commits import Commits, as_places
 from penstock.client.delivery import CommitOrder, DeliveryMode
-from penstock.client.errors import CommitFailed, PenstockError, SettingsError, from_kafka
+from penstock.client.errors import CommitFailed
 from penstock.client.filtering import HeaderFilter
+from penstock.client.intake import Intake
 from penstock.client.message import Message, Place
 from penstock.client.pace import Pace
 from penstock.client.serializers import Decoder
-from penstock.client.settings import Settings, refused
+from penstock.client.settings import Settings
 from penstock.client.spans import Spans, begins_of, ends_of, extend, spans_of
 
 log = logging.getLogger("penstock.client")
@@ -40,15 +36,7 @@ log = logging.getLogger("penstock.client")
 Listener = Callable[[list[Place]], object]
 
 POLL_SLICE_S = 0.2  # how soon a stop from another thread, or a signal, is noticed
-BATCH_S_MAX = 0.5  # a batch that takes longer makes the next one half as large
-BATCH_S_MIN = 0.1  # one that takes less makes it twice as large
-FIRST_BATCH = 64
-LOOK_S = 0.5  # for a topic that does not exist yet
-SEEK_TIMEOUT_S = 10.0
-SEEK_RETRY_S = 0.01
 DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
-SILENT = frozenset({KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})
-_error = RawMessage.error
 
 
 class Reader:
@@ -75,37 +63,19 @@ class Reader:
         self._batch: list[Any] = []
         self._left: list[Any] = []  # of the batch, what is not handed out yet, the next one last
         self._in_hand = False  # the last one that was handed out is not processed yet
-        self._taken = 0
         self._topic: str | None = None  # if all messages are of this one
-        self._batch_max = batch_max
-        self._batch_size = min(FIRST_BATCH, batch_max)
         self._asked_s = time.monotonic()
         self._since_commit = 0
         interval_ms = int(settings.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS))
         self._give_back_s = interval_ms / 1000 / 3
-        self._subscribed: list[str] = []
-        self._missing: set[str] = set()  # topics that do not exist yet
-        self._look_at_s = 0.0
         self._sought: dict[Place, int] = {}  # where to, of what may not have been read since
-        self._gone: set[Place] = set()  # taken away during the call that is under way
-        self.kafka = self._make(settings)
+        self._intake = Intake(settings, batch_max, commits.answered)
+        self.kafka = self._intake.kafka
         commits.kafka = self.kafka
 
-    def _make(self, settings: Settings) -> KafkaConsumer:
-        try:
-            return KafkaConsumer({**settings, "on_commit": self.commits.answered})
-        except KafkaException as failure:
-            raise refused(failure, settings) from failure
-        except (TypeError, ValueError) as failure:
-            raise SettingsError(f"settings: {failure}.") from failure
-
     def subscribe(self, topics: list[str]) -> None:
-        self._subscribed = topics
         self._topic = topics[0] if len(topics) == 1 and not topics[0].startswith("^") else None
-        try:
-            self.kafka.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
-        except KafkaException as failure:
-            raise from_kafka(failure.args[0], f"subscribing to {', '.join(topics)}") from failure
+        self._intake.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def stop(self) -> None:
         self.stopping = True
@@ -190,71 +160,19 @@ class Reader:
             return True
         self.settle()
         now_s = time.monotonic()
-        self._adapt(now_s - self._asked_s)
+        self._intake.adapt(now_s - self._asked_s)
         if self.commits.is_due(now_s, self._since_commit):
             self.commit_later(now_s)
-        if self._missing and now_s >= self._look_at_s:
-            self._look_for_missing(now_s)
+        self._intake.look_for_missing(now_s)
         slice_s = POLL_SLICE_S if wait_until_s is None else max(0.0, min(POLL_SLICE_S, wait_until_s - now_s))
-        batch = self._take(slice_s)
+        batch = self._intake.take(slice_s)
         self._asked_s = time.monotonic()
         if batch and self.mode.commit_order is CommitOrder.BEFORE and not self._commit_before(batch):
             batch = []
         self._batch = batch
-        self._taken = len(batch)
         self._left = batch[::-1]
         self._since_commit += len(batch)
         return bool(batch) or wait_until_s is None or self._asked_s < wait_until_s
-
-    def _take(self, timeout_s: float) -> list[Any]:
-        """What is there, or else the next message, alone: who had to be waited for seldom comes in company."""
-        self._gone.clear()
-        kafka = self.kafka
-        try:
-            first = kafka.poll(0)
-            if first is None:
-                first = kafka.poll(timeout_s)
-                batch = [] if first is None else [first]
-            else:
-                batch = [first, *kafka.consume(self._batch_size - 1, 0)] if self._batch_size > 1 else [first]
-        except KafkaException as failure:
-            raise from_kafka(failure.args[0], "reading") from failure
-        if any(map(_error, batch)):
-            batch = self._without_errors(batch)
-        if self._gone:
-            batch = [raw for raw in batch if (raw.topic(), raw.partition()) not in self._gone]
-        return batch
-
-    def _without_errors(self, batch: list[Any]) -> list[Any]:
-        """What is no message is news: passing trouble, which librdkafka sees to, or an error that ends the reading."""
-        good = [raw for raw in batch if raw.error() is None]
-        for raw in batch:
-            error = raw.error()
-            if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                log.warning("there is no topic %r yet; waiting for it", raw.topic())
-                self._missing.add(raw.topic())
-            elif error is not None and error.code() not in SILENT and not error.retriable():
-                self._rewind(begins_of(good))
-                topic = raw.topic()
-                raise from_kafka(error, f"reading {topic!r}" if topic else "reading")
-        return good
-
-    def _look_for_missing(self, now_s: float) -> None:
-        """librdkafka would do so every five minutes; who subscribes anew is told at once."""
-        self._look_at_s = now_s + LOOK_S
-        try:
-            found = {topic for topic in self._missing if not is_missing(self.kafka, topic, LOOK_S)}
-        except KafkaException:  # no answer now
-            return
-        if found:
-            self._missing -= found
-            self.subscribe(self._subscribed)
-
-    def _adapt(self, took_s: float) -> None:
-        if took_s > BATCH_S_MAX:
-            self._batch_size = max(1, self._batch_size // 2)
-        elif took_s < BATCH_S_MIN and self._taken >= self._batch_size:
-            self._batch_size = min(self._batch_max, self._batch_size * 2)
 
     def between(self) -> None:
         """Between two messages of a batch, when a commit is due."""
@@ -269,8 +187,8 @@ class Reader:
         left = self._left[::-1]
         del self._batch[int(self._in_hand) :]
         self._left.clear()
-        self._batch_size = 1
-        self._rewind(begins_of(left))
+        self._intake.take_few()
+        self._intake.rewind(begins_of(left))
 
     # ---- how far
 
@@ -313,7 +231,7 @@ class Reader:
         try:
             self.commits.now(ends_of(batch, self._topic))
         except CommitFailed:
-            self._rewind(begins_of(batch, self._topic))
+            self._intake.rewind(begins_of(batch, self._topic))
             return False
         return True
 
@@ -324,7 +242,7 @@ class Reader:
         self.drop(offsets)
         self.commits.forget(offsets)
         for place, offset in offsets.items():
-            self._seek(place, offset)
+            self._intake.seek(place, offset)
             self._sought[place] = offset
             if offset >= 0:
                 self.positions[place] = offset
@@ -336,7 +254,7 @@ class Reader:
         self._in_hand = False
         self.settle()
         assert self.read_since is not None
-        ours = set(self.assignment())
+        ours = set(self._intake.assignment())
         self.seek({place: begin for place, (begin, _) in self.read_since.items() if place in ours})
 
     def drop(self, places: Iterable[Place]) -> dict[Place, int]:
@@ -354,40 +272,17 @@ class Reader:
     def pause(self, places: Iterable[Place]) -> None:
         chosen = list(places)
         self.kafka.pause([TopicPartition(*place) for place in chosen])
-        self._rewind(self.drop(chosen))
+        self._intake.rewind(self.drop(chosen))
 
     def resume(self, places: Iterable[Place]) -> None:
         self.kafka.resume([TopicPartition(*place) for place in places])
-
-    def _rewind(self, begins: Mapping[Place, int]) -> None:
-        for place, begin in begins.items():
-            try:
-                self._seek(place, begin)
-            except PenstockError:
-                if place in self.assignment():
-                    raise
-
-    def _seek(self, place: Place, offset: int) -> None:
-        """librdkafka can't seek in a partition that it has just been given, until it has begun to read it."""
-        deadline_s = time.monotonic() + SEEK_TIMEOUT_S
-        while True:
-            try:
-                return self.kafka.seek(TopicPartition(*place, offset))
-            except KafkaException as failure:
-                error = failure.args[0]
-                if error.code() != KafkaError._STATE or time.monotonic() > deadline_s or place not in self.assignment():
-                    raise from_kafka(error, f"seeking in {place[0]}[{place[1]}]") from failure
-            time.sleep(SEEK_RETRY_S)
-
-    def assignment(self) -> list[Place]:
-        return sorted(as_places(self.kafka.assignment()))
 
     def wait_for_assignment(self, timeout_s: float) -> list[Place]:
         """Reads until the group has said what this member reads, be it nothing."""
         deadline_s = time.monotonic() + timeout_s
         while self.places is None and time.monotonic() < deadline_s:
             self.refill(min(deadline_s, time.monotonic() + POLL_SLICE_S))
-        return self.assignment()
+        return self._intake.assignment()
 
     def unprocessed(self) -> dict[Place, int]:
         """From where on something was taken from librdkafka and is not processed, or will be, after a seek."""
@@ -395,11 +290,11 @@ class Reader:
         unread = {place: at for place, at in self._sought.items() if self.positions.get(place, at) == at}
         return {**unread, **begins_of(self._batch)}
 
-    # ---- rebalances, all of them within a call of `_take` or `close`
+    # ---- rebalances, all of them within a call of `take` or `close`
 
     def _assigned(self, _: KafkaConsumer, partitions: list[TopicPartition]) -> None:
         places = as_places(partitions)
-        self._gone.difference_update(places)
+        self._intake.gone.difference_update(places)
         self.came(places)
         for listener in self.on_assign:
             listener(places)
@@ -431,7 +326,7 @@ class Reader:
         self.places = (self.places or frozenset()).difference(places)
 
     def _forget(self, places: list[Place]) -> None:
-        self._gone.update(places)
+        self._intake.gone.update(places)
         self.went(places)
         self.commits.forget(places)
         for place in places:
