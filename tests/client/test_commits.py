@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from penstock.client import Consumer, Producer
 from penstock.client.commits import Commits
 from penstock.client.errors import CommitFailed
+from penstock.testing.broker import PenstockBroker
 
 A, B = ("a", 0), ("a", 1)
 
@@ -97,3 +99,20 @@ def test_metadata_is_committed_though_the_offset_is_not_new(kafka: FakeKafka, co
     commits.now({A: 5}, {A: "note"})
     assert kafka.now == [{A: 5}, {A: 5}]
     assert kafka.metadata == ["note"]
+
+
+def test_a_quick_reader_does_not_commit_all_the_time() -> None:
+    """A commit costs as much as hundreds of messages: without a word about it, it is a matter of seconds."""
+    with PenstockBroker() as broker, Producer(broker.bootstrap) as producer:
+        broker.topic("topic", partitions=1)
+        for number in range(5_000):
+            producer.send("topic", b"%d" % number)
+        producer.flush()
+        with Consumer[bytes, bytes](broker.bootstrap, "group", "topic", commit_interval_s=60) as consumer:
+            sent: list[object] = []
+            commits = consumer.reader.commits
+            commits.later = lambda *positions: sent.append(positions)  # type: ignore[method-assign]
+            assert sum(1 for _ in consumer.messages(5_000, timeout=20)) == 5_000
+            assert sent == []
+        with Consumer[bytes, bytes](broker.bootstrap, "group", "topic") as consumer:
+            assert consumer.lag == 0, "what was processed is committed in the end"

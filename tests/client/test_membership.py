@@ -97,7 +97,9 @@ def test_the_lag_of_a_group_that_has_read_before(broker: PenstockBroker) -> None
 def test_a_member_without_partitions_has_no_lag_and_nothing_to_seek_in(broker: PenstockBroker) -> None:
     broker.topic("narrow", partitions=1)
     first, second = (
-        Consumer[bytes, bytes](broker.bootstrap, "group", "narrow", settings={"group.instance.id": name})
+        Consumer[bytes, bytes](
+            broker.bootstrap, "group", "narrow", settings={"group.instance.id": name, "heartbeat.interval.ms": 100}
+        )
         for name in ("a", "b")  # members are served in the order of their names
     )
     with first:

@@ -52,7 +52,7 @@ class Consumer(Generic[K, V]):
     `where`              which messages, by their headers: {"region": "eu"}, {"region": {"eu", "us"}}, or a callable
     `start`              where a new group begins: "earliest", "latest", or "fail"
     `commit_interval_s`  offsets of processed messages are committed at least as often
-    `commit_every`       and at least behind as many messages
+    `commit_every`       and at least behind as many messages; a handler does so behind 2,000 at the latest
     `connect_timeout_s`  how long the first call waits for a broker
     `handle_signals`     whether SIGTERM and SIGINT end the reading; in the main thread only
     `settings`           settings of librdkafka, which count more than the profile's
@@ -73,7 +73,7 @@ class Consumer(Generic[K, V]):
         where: Where | HeaderFilter | None = None,
         start: Start = "earliest",
         commit_interval_s: float = 1.0,
-        commit_every: int = 1000,
+        commit_every: int = 10_000,
         connect_timeout_s: float = 10.0,
         handle_signals: bool = True,
         settings: Mapping[str, Any] | None = None,

@@ -32,6 +32,8 @@ log = logging.getLogger("penstock.client")
 OPTIONS = ("retry", "dead_letter", "ordered", "timeout")
 MAX_POLL_INTERVAL_MS = 300_000  # librdkafka's default
 REQUEST_TIMEOUT_S = 10.0
+# Behind a death, each of as many messages may be the deadly one, and is put on record before it is handled.
+COMMIT_EVERY_MAX = 2_000
 LOOK_S = 0.2  # for a topic that does not exist yet
 
 
@@ -144,7 +146,7 @@ def work_of(consumer: Consumer[Any, Any], options: Options) -> Work:
             is_exactly_once=consumer.mode.is_transactional,
             instance=consumer.settings.get("group.instance.id"),
             commit_interval_s=commits.interval_s,
-            commit_every=commits.every,
+            commit_every=min(commits.every, COMMIT_EVERY_MAX),
             reader=reader,
             on_assign=tuple(reader.on_assign),
             on_revoke=tuple(reader.on_revoke),
