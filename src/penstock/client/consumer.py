@@ -73,7 +73,7 @@ class Consumer(Generic[K, V]):
         where: Where | HeaderFilter | None = None,
         start: Start = "earliest",
         commit_interval_s: float = 1.0,
-        commit_every: int = 10_000,
+        commit_every: int = 100_000,
         connect_timeout_s: float = 10.0,
         handle_signals: bool = True,
         settings: Mapping[str, Any] | None = None,
