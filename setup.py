@@ -41,7 +41,6 @@ HOT = [
     "client/spans.py",
     "client/pace.py",
     "client/reader.py",
-    "client/deliveries.py",
     "client/retrying/work.py",
 ]
 

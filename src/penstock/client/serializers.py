@@ -68,7 +68,7 @@ def _all(known: dict[str, Any]) -> str:
     return ", ".join(repr(name) for name in known)
 
 
-def serialize(serializer: Serializer, value: Any, what: str, topic: str) -> bytes:
+def serialize(serializer: Callable[[Any], Any], value: Any, what: str, topic: str) -> bytes:
     """The bytes of what is to be sent. Whatever the serializer raises becomes a `SerializationError`."""
     try:
         data = serializer(value)
