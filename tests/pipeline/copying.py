@@ -75,6 +75,7 @@ def read_all(bootstrap: str, topic: str = "out") -> dict[int, list[int]]:
             "bootstrap.servers": bootstrap,
             "group.id": "checker",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # or the end of each partition is half a second away
             "isolation.level": "read_committed",
         }
     )
