@@ -6,7 +6,6 @@ Without Spark: a test does what tasks do, and calls the driver's part of the sin
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,80 +15,22 @@ import pytest
 
 from penstock.pipeline import deciding, decisions, transactions
 from penstock.pipeline.brokers import LATEST, Brokers, TopicPartition
-from penstock.pipeline.columns import Encoded
 from penstock.pipeline.deciding import Claim
 from penstock.pipeline.decisions import Decision, Write
-from penstock.pipeline.fetching import OffsetRange, RangeFetcher
 from penstock.pipeline.options import WriteOptions, write_options
 from penstock.pipeline.problem import Fenced, PipelineError
 from penstock.pipeline.producing import Producer
 from penstock.pipeline.sink import PREFIX, STALE_MS, BatchWriter, Rows, StreamWriter, Written, new_job
 from penstock.pipeline.transactions import EMPTY, ONGOING, Identity, Kept, Prepared
-from penstock.protocol.record_batch import HEADER_SIZE, Record, build_batch, read_records
 from tests.brokers import BrokerProcess
 from tests.cli.conftest import run_penstock
 from tests.pipeline.conftest import Topics
-
-
-class Cluster:
-    """What a test sees and does with a connection of its own."""
-
-    def __init__(self, broker: BrokerProcess, topic: str) -> None:
-        self.bootstrap = broker.bootstrap
-        self.topic = topic
-        self.options = self.options_of()
-        self.brokers = Brokers(self.options.client)
-
-    def options_of(self, topic: str | None = "", **more: object) -> WriteOptions:
-        given = {"kafka.bootstrap.servers": self.bootstrap, **{name: str(value) for name, value in more.items()}}
-        return write_options(given if topic is None else {**given, "topic": topic or self.topic})
-
-    def begin(self, name: str) -> Identity:
-        _, identity, ongoing = transactions.take_over(self.brokers, name)
-        assert ongoing == transactions.NOBODY
-        return identity
-
-    def put(self, value: bytes, name: str | None = None, identity: Identity | None = None) -> Producer:
-        identity = identity or transactions.init_idempotent(self.brokers)
-        producer = Producer(self.brokers, identity, transactional_id=name)
-        producer.send(_encoded(self.topic, b"key", value))
-        producer.flush()
-        return producer
-
-    def prepare(self, sink: str, run: str, value: bytes, task: int = 0) -> Written:
-        """What a task does that comes to its end."""
-        name = f"{sink}/{run}/{task}.0"
-        identity = self.begin(name)
-        producer = self.put(value, name, identity)
-        assert producer.first is not None
-        return Written(sink, run, Prepared(name, identity, *producer.first))
-
-    def open_names(self, prefix: str) -> dict[str, str]:
-        return transactions.names_under(self.brokers, prefix)
-
-    def decision(self, sink: str) -> Decision:
-        return decisions.read_all(self.brokers)[sink]
-
-    def seen(self) -> list[bytes | None]:
-        """By readers of committed data. Fails if something holds them back."""
-        place = TopicPartition(self.topic, 0)
-        stop = self.brokers.offsets({place: LATEST}, committed=False)[place]
-        deadline = time.monotonic() + 10
-        while self.brokers.offsets({place: LATEST})[place] < stop:
-            assert time.monotonic() < deadline, "a transaction holds readers back"
-            time.sleep(0.02)
-        batches = RangeFetcher(self.brokers, OffsetRange(place, 0, stop)).batches()
-        return [record.value for batch in batches for record in read_records(batch, 1 << 20)]
-
-
-def _encoded(topic: str, key: bytes, value: bytes) -> Encoded:
-    now_ms = int(time.time() * 1000)
-    return Encoded(topic, 0, build_batch([Record(0, now_ms, key, value)])[HEADER_SIZE:], 1, now_ms, now_ms)
+from tests.pipeline.sinking import Cluster, encoded, prepared_of
 
 
 @pytest.fixture
 def cluster(broker: BrokerProcess, new_topic: Topics) -> Iterator[Cluster]:
-    cluster = Cluster(broker, new_topic())
+    cluster = Cluster(broker.bootstrap, new_topic())
     yield cluster
     cluster.brokers.close()
 
@@ -99,7 +40,7 @@ def first_cluster(new_broker: Callable[..., BrokerProcess]) -> Iterator[Cluster]
     """On which no sink has ever decided anything."""
     broker = new_broker()
     assert run_penstock("topic", "create", "out", "--bootstrap", broker.bootstrap).code == 0
-    cluster = Cluster(broker, "out")
+    cluster = Cluster(broker.bootstrap, "out")
     yield cluster
     cluster.brokers.close()
 
@@ -107,10 +48,6 @@ def first_cluster(new_broker: Callable[..., BrokerProcess]) -> Iterator[Cluster]
 @pytest.fixture
 def sink() -> str:
     return f"{PREFIX}{uuid.uuid4()}"
-
-
-def prepared_of(*messages: Written) -> tuple[Prepared, ...]:
-    return tuple(each.prepared for each in messages if each.prepared is not None)
 
 
 def stream(cluster: Cluster, **more: object) -> StreamWriter:
@@ -313,7 +250,7 @@ def test_what_is_no_decision_is_passed_over(cluster: Cluster, sink: str, caplog:
     deciding.ensure_topic(cluster.brokers)
     for key, value in [(b"k", b"hello"), (b"\xff", b"{}"), (b"other", b'{"batch": 1, "transactions": 7}')]:
         producer = Producer(cluster.brokers, transactions.init_idempotent(cluster.brokers))
-        producer.send(_encoded(decisions.TOPIC, key, value))
+        producer.send(encoded(decisions.TOPIC, key, value))
         producer.flush()
     with caplog.at_level(logging.WARNING):
         stream(cluster).commit([cluster.prepare(sink, "run", b"row")], 0)
@@ -324,7 +261,7 @@ def test_what_is_no_decision_is_passed_over(cluster: Cluster, sink: str, caplog:
 def test_a_decision_of_ones_own_that_can_not_be_read_is_not_passed_over(cluster: Cluster, sink: str) -> None:
     deciding.ensure_topic(cluster.brokers)
     producer = Producer(cluster.brokers, transactions.init_idempotent(cluster.brokers))
-    producer.send(_encoded(decisions.TOPIC, sink.encode(), b"hello"))
+    producer.send(encoded(decisions.TOPIC, sink.encode(), b"hello"))
     producer.flush()
     message = cluster.prepare(sink, "run", b"row")
     with pytest.raises(PipelineError, match="is no decision"):

@@ -9,11 +9,18 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from penstock.pipeline import fetching
+from penstock.pipeline import fetching, producing
 from penstock.pipeline.brokers import EARLIEST, LATEST, Brokers, TopicPartition
-from penstock.pipeline.connection import ClientSettings, Connection
+from penstock.pipeline.columns import Encoded
+from penstock.pipeline.connection import ANSWER_MAX_BYTES, ClientSettings, Connection
 from penstock.pipeline.fetching import OffsetRange, RangeFetcher
+from penstock.pipeline.options import read_options
 from penstock.pipeline.problem import DataLost, PipelineError
+from penstock.pipeline.row_decoder import RowDecoder
+from penstock.pipeline.source import read_rows
+from penstock.pipeline.transactions import init_idempotent
+from penstock.protocol.compression import Compression
+from penstock.protocol.errors import CorruptBatch
 from penstock.protocol.messages.fetch import FetchResponse
 from penstock.protocol.record_batch import read_records
 from tests.brokers import BrokerProcess
@@ -169,3 +176,19 @@ def test_a_cluster_that_does_not_answer_is_given_up_in_time() -> None:
     with Brokers(lonely) as brokers, pytest.raises(PipelineError, match="no broker answers"):
         brokers.topics()
     assert time.monotonic() - began < 5
+
+
+def test_a_task_refuses_a_batch_that_expands_past_what_it_may_hold(
+    broker: BrokerProcess, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers keep what a producer has compressed without looking inside. The bound is a smaller one here."""
+    topic, bound = new_topic(), RowDecoder.__init__.__kwdefaults__
+    assert bound["decompressed_max"] == ANSWER_MAX_BYTES
+    monkeypatch.setitem(bound, "decompressed_max", 1 << 20)
+    with Brokers(settings(broker)) as brokers:
+        producer = producing.Producer(brokers, init_idempotent(brokers), compression=Compression.ZSTD)
+        producer.send(Encoded(topic, 0, bytes((1 << 20) + 1), 1, 1, 1))
+        producer.flush()
+    options = read_options({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}, streaming=False)
+    with pytest.raises(CorruptBatch, match=f"{topic}-0.*expands to more than"):
+        list(read_rows(options, OffsetRange(TopicPartition(topic, 0), 0, 1)))

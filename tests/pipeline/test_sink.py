@@ -64,6 +64,13 @@ def test_brokers_without_two_phases_are_refused_and_take_rows_at_least_once(
     PenstockDataSource({**given, "delivery": "at-least-once"}).writer(VALUE, False)
 
 
+def test_a_topic_that_is_not_there_is_told_by_the_driver_of_a_batch_and_of_a_stream(broker: BrokerProcess) -> None:
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "nowhere"}
+    for make in (PenstockDataSource(given).writer, PenstockDataSource(given).streamWriter):
+        with pytest.raises(PipelineError, match="there is no topic 'nowhere' to write to; create it first"):
+            make(VALUE, False)
+
+
 # ---- a batch
 
 

@@ -44,7 +44,7 @@ class PenstockDataSource(DataSource):
         if overwrite:
             raise OptionError("rows can be appended to topics only: mode overwrite would have to delete them")
         if options.batch is None:  # else a stream runs, which is as patient as its tasks
-            check_topic(options)
+            check_topic(options, options.client.hasty())
             check_brokers(options)
         return BatchWriter(options, new_job())
 
@@ -53,5 +53,6 @@ class PenstockDataSource(DataSource):
         check_columns(schema, options)
         if options.batch is not None:
             raise OptionError("option 'batchId' is for batches inside foreachBatch; a stream numbers its own")
+        check_topic(options, options.client)  # asked before each batch, and as patient as its tasks
         check_brokers(options)
         return StreamWriter(options, new_job())

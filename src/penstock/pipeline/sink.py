@@ -39,6 +39,7 @@ from pyspark.sql.types import (
 from penstock.pipeline import deciding, transactions
 from penstock.pipeline.brokers import Brokers
 from penstock.pipeline.columns import BATCH_BYTES_MAX, Encoded, RowEncoder, seal
+from penstock.pipeline.connection import ClientSettings
 from penstock.pipeline.deciding import Claim
 from penstock.pipeline.decisions import Decision, Write
 from penstock.pipeline.options import WriteOptions
@@ -337,10 +338,10 @@ def new_job() -> str:
     return str(uuid.uuid4())
 
 
-def check_topic(options: WriteOptions) -> None:
+def check_topic(options: WriteOptions, client: ClientSettings) -> None:
     """Told before the job starts, where one topic is for all rows."""
     if options.topic is not None:
-        with Brokers(options.client.hasty()) as brokers:
+        with Brokers(client) as brokers:
             _Topics(brokers, options).partition_count(options.topic)
 
 
