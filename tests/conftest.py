@@ -41,6 +41,7 @@ if "--installed" in sys.argv:
 elif os.environ.get("PENSTOCK_TESTED") != "installed":
     sys.path.insert(0, str(SOURCE))
     os.environ["PYTHONPATH"] = str(SOURCE)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of processes compiles all of it again
     for name in [name for name in sys.modules if name.partition(".")[0] == "penstock"]:
         del sys.modules[name]
 

@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Topics = Callable[..., str]
+# Tests are over before a thorough compiler pays, and two cores have other things to do than to collect in parallel.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+QUICK = {
+    "SPARK_SUBMIT_OPTS": f"{SHORT_LIVED} -Dspark.sql.shuffle.partitions=2 -Dspark.ui.enabled=false",  # of drivers
+    "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,  # of masters and workers
+}
 S3_KEYS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "secret"}  # which moto's server takes
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick() -> None:
+    """Also for the commands that tests start."""
+    os.environ.update(QUICK)
 
 
 @pytest.fixture(scope="session")

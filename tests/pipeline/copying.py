@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -15,8 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 from tests.pipeline.conftest import create_topic
 
 PARTITIONS = 3
-ROWS = 300
-BATCH = 100
+ROWS = 210
 
 
 def prepare(bootstrap: str) -> None:
@@ -28,23 +28,25 @@ def prepare(bootstrap: str) -> None:
     assert producer.flush(30) == 0
 
 
-def plan(folder: Path, step: str, batch: int = 1, **more: object) -> None:
+def plan(folder: Path, steps: Mapping[int, str], batches: int = 3, **more: object) -> None:
+    """At which step of which batch to die, or to wait."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "plan.json").write_text(json.dumps({"step": step, "batch": batch, **more}))
+    (folder / "plan.json").write_text(json.dumps({"steps": steps, "batches": batches, **more}))
 
 
-def start(spark: SparkSession, bootstrap: str, folder: Path, sink: str = "faulty") -> StreamingQuery:
+def start(spark: SparkSession, bootstrap: str, folder: Path) -> StreamingQuery:
+    batches = json.loads((folder / "plan.json").read_text())["batches"]
     rows = (
         spark.readStream.format("penstock")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", "in")
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", BATCH)
+        .option("maxOffsetsPerTrigger", ROWS // batches)
         .load()
         .select("value", "partition")
     )
     return (
-        rows.writeStream.format(sink)
+        rows.writeStream.format("faulty")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("topic", "out")
         .option("plan", str(folder))

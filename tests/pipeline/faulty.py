@@ -1,7 +1,8 @@
 """The sink with a fault in it: its driver dies at a certain step of a certain batch, as often as the plan says.
 
 Spark runs the driver's part of a sink in a process of its own, made from a class that it imports, so the plan is in
-a folder: a file `plan.json`, {"step": ..., "batch": ...}. Each death leaves a file there.
+a folder: a file `plan.json`, {"steps": {"1": ...}}, which has a step for each batch at which to die. Each death leaves
+a file there.
 """
 
 from __future__ import annotations
@@ -34,13 +35,12 @@ class Plan:
     def reached(self, step: str, batch: int) -> None:
         """Dies here if that is the plan."""
         found = json.loads((self.folder / "plan.json").read_text())
-        deaths = len(list(self.folder.glob("died-*")))
-        if found["step"] != step or found["batch"] != batch or deaths >= found.get("times", 1):
+        if found["steps"].get(str(batch)) != step or any(self.folder.glob(f"[dw]*-{batch}")):
             return
         if found.get("wait"):
-            self._wait()
+            self._wait(batch)
             return
-        (self.folder / f"died-{time.time_ns()}").touch()
+        (self.folder / f"died-{batch}").touch()
         victims = found.get("kill", [])
         for pid in [_executor()] if victims == "executor" else victims:
             os.kill(pid, signal.SIGKILL)
@@ -50,11 +50,11 @@ class Plan:
     def has_died(self) -> bool:
         return any(self.folder.glob("died-*"))
 
-    def _wait(self) -> None:
+    def _wait(self, batch: int) -> None:
         """Until the test says go."""
-        (self.folder / f"waits-{time.time_ns()}").touch()
+        (self.folder / f"waits-{batch}").touch()
         deadline = time.monotonic() + 120
-        while not (self.folder / "go").exists() and time.monotonic() < deadline:
+        while not (self.folder / f"go-on-{batch}").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
 
 

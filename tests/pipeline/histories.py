@@ -73,7 +73,8 @@ def make(bootstrap: str, topic: str, folder: Path) -> TopicHistory:
 def consumed(bootstrap: str, topic: str, partitions: int = 1) -> list[Record]:
     """In the order in which they stand, partition by partition."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "checker", "enable.auto.commit": False, "log_level": 0}
-    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
+    ending = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    consumer = Consumer({**settings, "isolation.level": "read_committed", **ending})
     found: list[Record] = []
     for partition in range(partitions):
         consumer.assign([TopicPartition(topic, partition, 0)])

@@ -16,8 +16,11 @@ import pyarrow.dataset
 import pyspark
 import pytest
 
+from penstock.cli import main
+from penstock.pipeline.archive.layout import Archive
 from tests.brokers import BrokerProcess, free_port
 from tests.pipeline.copying import PARTITIONS, ROWS, expect_each_once, plan, prepare
+from tests.pipeline.driver import WELL, Driver
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -26,8 +29,14 @@ RUN_S = 240
 
 
 @pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("standalone")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which they work."""
+    return tmp_path_factory.mktemp("standalone").resolve()
+
+
+@pytest.fixture(scope="module")
+def master(workers: Path) -> Iterator[str]:
+    folder = workers
     home = Path(pyspark.__file__).parent
     port, page = free_port(), free_port()
     url = f"spark://127.0.0.1:{port}"
@@ -57,7 +66,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         launch("master.Master", "--port", str(port), "--webui-port", str(page))
         for number in range(2):
-            arguments = ["--cores", "2", "--memory", "1g", "--webui-port", str(free_port()), url]
+            arguments = ["--cores", "1", "--memory", "1g", "--webui-port", str(free_port()), url]
             launch("worker.Worker", "--work-dir", str(folder / f"work-{number}"), *arguments)
         _wait_for_workers(f"http://127.0.0.1:{page}/json/")
         yield url
@@ -80,25 +89,59 @@ def _wait_for_workers(page: str) -> None:
     raise AssertionError("the Spark cluster does not come up")
 
 
-def run(folder: Path, *command: str) -> None:
-    log = folder / "job.log"
-    with log.open("wb") as file:
-        done = subprocess.run([sys.executable, "-m", *command], stdout=file, stderr=file, timeout=RUN_S)
-    assert done.returncode == 0, log.read_text()[-3000:]
+@pytest.fixture
+def driver(master: str, tmp_path: Path) -> Iterator[Driver]:
+    """One for all: each driver that comes starts executors of its own."""
+    driver = Driver(tmp_path, master)
+    yield driver
+    driver.close()
 
 
-def test_source_sink_and_archive_on_a_cluster_while_an_executor_is_killed(
-    master: str, new_broker: Callable[..., BrokerProcess], tmp_path: Path
+def executors(folder: Path) -> list[int]:
+    """The processes that workers have started in their folders."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_ours = (process / "cwd").resolve().is_relative_to(folder)
+            if is_ours and b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            continue  # it has ended, or is somebody else's
+    return found
+
+
+def test_source_sink_and_archive_on_a_cluster_while_executors_are_killed(
+    driver: Driver,
+    workers: Path,
+    new_broker: Callable[..., BrokerProcess],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     broker = new_broker()
     prepare(broker.bootstrap)
-    plan(tmp_path, "task in the middle", kill="executor")
-    run(tmp_path, "tests.pipeline.driver", broker.bootstrap, str(tmp_path), master)
+    plan(tmp_path, {1: "task in the middle"}, kill="executor")
+    driver.begin(tmp_path, copy=broker.bootstrap)
+    assert driver.ended(tmp_path) == WELL, driver.log()
     assert list(tmp_path.glob("died-*")), "no executor was killed"
     expect_each_once(broker.bootstrap)
 
-    where = ["--to", str(tmp_path / "archive"), "--bootstrap", broker.bootstrap, "--master", master]
-    run(tmp_path, "penstock", "archive", "run", "--topic", "out", "--once", *where)
+    where = ["--topic", "out", "--bootstrap", broker.bootstrap]
+    small = ["--records-per-file", "5", "--records-per-batch", "60"]
+    archive = Archive(str(tmp_path / "archive"))
+    driver.begin(
+        tmp_path, command=["archive", "run", "--to", str(tmp_path / "archive"), "--once", *small, *where]
+    )  # fmt: skip
+    deadline = time.monotonic() + RUN_S
+    while not archive.files("out"):
+        assert time.monotonic() < deadline, driver.log()
+        time.sleep(0.02)
+    for pid in executors(workers):
+        os.kill(pid, signal.SIGKILL)
+    seen = sum(each.stop - each.start for each in archive.files("out"))
+    assert 0 < seen < ROWS, "they were killed in the middle"
+    assert driver.ended(tmp_path) == WELL, driver.log()
     files = pyarrow.dataset.dataset(tmp_path / "archive", partitioning="hive").to_table(columns=["partition", "value"])
     assert sorted(int(each) for each in files["value"].to_pylist()) == list(range(ROWS))
     assert set(files["partition"].to_pylist()) == set(range(PARTITIONS))
+    assert main(["archive", "verify", *where]) == 0
+    assert f"Compared {ROWS} records: no difference." in capsys.readouterr().out

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline import tables
@@ -197,3 +199,18 @@ def test_what_is_lost_or_was_never_there_is_said_before_anything_runs(
         table(spark, orders.topic, bootstrap=orders.bootstrap, archive=orders.archive.location.given)
     with pytest.raises(OptionError, match="no topic 'nowhere'"):
         table(spark, "nowhere", bootstrap=orders.bootstrap)
+
+
+def test_rows_of_a_topic_that_was_made_anew_are_not_taken_for_those_that_were_planned(
+    spark: SparkSession, orders: TopicHistory
+) -> None:
+    """Its offsets are the same again; Spark's options carry to the tasks which topic it was."""
+    rows = table(spark, orders.topic, bootstrap=orders.bootstrap)
+    assert rows.count() == COUNT
+    admin = AdminClient({"bootstrap.servers": orders.bootstrap, "log_level": 0})
+    admin.delete_topics([orders.topic])[orders.topic].result(30)
+    create_topic(orders.bootstrap, orders.topic, PARTITIONS, retention_ms=-1)
+    orders.produce(COUNT, PARTITIONS, step_ms=DAY_MS // 32)
+    with pytest.raises(PySparkException, match=f"topic '{orders.topic}' was deleted and made anew after this"):
+        rows.count()
+    assert table(spark, orders.topic, bootstrap=orders.bootstrap).count() == COUNT

@@ -57,7 +57,8 @@ def produce_plain(bootstrap: str, topic: str, count: int, partitions: int = 1, s
 def consume_committed(bootstrap: str, topic: str, partitions: int) -> list[Row]:
     """What a consumer reads, as the archive's columns, without the leader's epochs."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
+    ending = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    consumer = Consumer({**settings, "isolation.level": "read_committed", **ending})
     consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
     found: list[Row] = []
     ended = 0

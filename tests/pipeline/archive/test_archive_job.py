@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ from penstock.pipeline.group_offsets import committed
 from penstock.pipeline.problem import PipelineError
 from tests.brokers import BrokerProcess
 from tests.pipeline.archive.producing import as_consumed, consume_committed, produce_everything, produce_plain
+from tests.pipeline.conftest import create_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,42 +147,64 @@ def _tampered(archive: Archive, topic: str, bootstrap: list[str], capsys: Any) -
 
 
 @pytest.mark.timeout(900)
-def test_a_job_that_is_killed_goes_on_where_it_was_and_ends_when_it_is_told(
-    broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path
+def test_a_job_that_is_killed_goes_on_though_its_broker_is_killed_too_and_ends_when_it_is_told(
+    spark: SparkSession, new_broker: Callable[..., BrokerProcess], tmp_path: Path, capsys: Any
 ) -> None:
-    topic = new_topic(partitions=2, prefix="killed")
-    produce_plain(broker.bootstrap, topic, 40_000, 2)
+    broker, topic = new_broker(), "killed"
+    create_topic(broker.bootstrap, topic, 2)
+    produce_plain(broker.bootstrap, topic, 8_000, 2)
     archive = Archive(str(tmp_path / "archive"))
-    command = [sys.executable, "-m", "penstock", "archive", "run", "--topic", topic, "--to", str(tmp_path / "archive")]
-    command += ["--bootstrap", broker.bootstrap, "--records-per-file", "2000", "--trigger", "1s"]
+    command = ["archive", "run", "--topic", topic, "--to", str(tmp_path / "archive"), "--bootstrap", broker.bootstrap]
+    command += ["--records-per-file", "200", "--records-per-batch", "1600", "--trigger", "1s"]
     with (tmp_path / "log").open("wb") as log:
-        job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        process = [sys.executable, "-m", "penstock", *command, "--master", "local[1]"]
+        job = subprocess.Popen(process, stdout=log, stderr=log, start_new_session=True)
         try:
             wait_until(lambda: len(archive.files(topic)) >= 3, "nothing is archived")
         finally:
             os.killpg(job.pid, signal.SIGKILL)
             job.wait(20)
-        seen = everything(tmp_path / "archive")
-        assert 0 < len(seen) < 40_000, "it was killed in the middle"
-        assert len({(each["partition"], each["offset"]) for each in seen}) == len(seen)
-        left = {each.path for each in archive.files(topic)}
+    seen = everything(tmp_path / "archive")
+    assert 0 < len(seen) < 8_000, "it was killed in the middle"
+    assert len({(each["partition"], each["offset"]) for each in seen}) == len(seen)
+    left = {each.path for each in archive.files(topic)}
 
-        job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        try:
-            wait_until(lambda: archive.coverage(topic) == {0: [(0, 20_000)], 1: [(0, 20_000)]}, "it does not go on")
-            produce_plain(broker.bootstrap, topic, 1_000, 2)
-            wait_until(lambda: archive.coverage(topic)[1] == [(0, 20_500)], "it does not follow")
-            job.send_signal(signal.SIGTERM)
-            assert job.wait(60) == 0, (tmp_path / "log").read_text()
-        finally:
-            if job.poll() is None:
-                os.killpg(job.pid, signal.SIGKILL)
+    def meanwhile() -> None:
+        wait_until(lambda: len(archive.files(topic)) > len(left), "it does not go on")
+        broker.kill()
+        broker.start()
+        assert archive.coverage(topic) != {0: [(0, 4_000)], 1: [(0, 4_000)]}, "it was killed in the middle"
+        wait_until(lambda: archive.coverage(topic) == {0: [(0, 4_000)], 1: [(0, 4_000)]}, "it does not go on")
+        produce_plain(broker.bootstrap, topic, 1_000, 2)
+        wait_until(lambda: archive.coverage(topic)[1] == [(0, 4_500)], "it does not follow")
+
+    with told_to_stop_after(meanwhile):
+        assert main(command) == 0
     assert left <= {each.path for each in archive.files(topic)}
     rows = everything(tmp_path / "archive")
     assert sorted((each["partition"], each["offset"]) for each in rows) == [
-        (partition, offset) for partition in (0, 1) for offset in range(20_500)
+        (partition, offset) for partition in (0, 1) for offset in range(4_500)
     ]
-    assert {int(each["key"]) for each in rows} == set(range(40_000))
+    assert {int(each["key"]) for each in rows} == set(range(8_000))
+    capsys.readouterr()
+    assert main(["archive", "verify", "--topic", topic, "--bootstrap", broker.bootstrap]) == 0
+    assert "Compared 9,000 records: no difference." in capsys.readouterr().out
+
+
+@contextmanager
+def told_to_stop_after(meanwhile: Callable[[], None]) -> Iterator[None]:
+    """A command in this process gets SIGTERM when that is done, or has failed; then so does the test."""
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(meanwhile)
+        before = signal.getsignal(signal.SIGTERM)
+
+        def tell(_: Future[None]) -> None:
+            if signal.getsignal(signal.SIGTERM) is not before:  # else the command has ended by itself
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        done.add_done_callback(tell)
+        yield
+        done.result()
 
 
 @pytest.mark.timeout(600)

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from penstock.cli import main
 from tests.brokers import BrokerProcess
 from tests.pipeline.conftest import Topics
 from tests.pipeline.transform.topics import consume, documents, produce
@@ -31,13 +33,14 @@ def command(broker: BrokerProcess, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "penstock", "pipeline", *arguments, "--bootstrap", broker.bootstrap]
 
 
-def penstock(broker: BrokerProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(broker, *arguments), capture_output=True, text=True, timeout=180)
+def penstock(broker: BrokerProcess, *arguments: str) -> int:
+    """In this process, where a session of Spark's runs."""
+    return main(["pipeline", *arguments, "--bootstrap", broker.bootstrap])
 
 
 @pytest.mark.timeout(400)
 def test_a_pipeline_is_stopped_and_goes_on_where_it_was(
-    broker: BrokerProcess, new_topic: Topics, tmp_path: Path
+    spark: SparkSession, broker: BrokerProcess, new_topic: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     orders, doubled = new_topic(), new_topic()
     file = tmp_path / "doubled.toml"
@@ -60,9 +63,9 @@ def test_a_pipeline_is_stopped_and_goes_on_where_it_was(
     assert errors == ""
 
     produce(broker.bootstrap, orders, [{"id": 3}])
-    done = penstock(broker, "run", str(file), "--once", "--json", "--master", "local[2]")
-    assert done.returncode == 0, done.stderr
-    batches = [json.loads(line) for line in done.stdout.splitlines()]
+    capsys.readouterr()
+    assert penstock(broker, "run", str(file), "--once", "--json") == 0
+    batches = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["query"], each["rows_in"], each["rows_out"]) for each in batches] == [
         ("doubled.dead-letters-orders", 1, 0),
         ("doubled.sink", 1, 1),
@@ -71,20 +74,27 @@ def test_a_pipeline_is_stopped_and_goes_on_where_it_was(
     assert [each.value for each in consume(broker.bootstrap, f"{orders}-dead-letters")] == [b"nonsense"]
 
 
-def test_what_is_wrong_is_told_before_spark_starts(broker: BrokerProcess, new_topic: Topics, tmp_path: Path) -> None:
+def test_what_is_wrong_is_told_before_spark_starts(
+    broker: BrokerProcess,
+    new_topic: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.pipeline.session.open_session", lambda *_: pytest.fail("Spark starts"))
     orders = new_topic()
     file = tmp_path / "doubled.toml"
     file.write_text(FILE.format(orders=orders, doubled=f"{orders}x"))
-    refused = penstock(broker, "check", str(file))
-    assert refused.returncode == 1
-    assert refused.stderr == (
+    assert penstock(broker, "check", str(file)) == 1
+    assert capsys.readouterr().err == (
         f"penstock: {file}: there is no topic '{orders}x' for [sink.sink] to write; did you mean '{orders}'?\n"
     )
     file.write_text('checkpoint = "/proc/nope"\n' + FILE.format(orders=orders, doubled=new_topic()))
-    refused = penstock(broker, "run", str(file))
-    assert refused.returncode == 1
-    assert refused.stderr == f"penstock: {file}: folder /proc/nope can't be made: No such file or directory.\n"
+    assert penstock(broker, "run", str(file)) == 1
+    assert capsys.readouterr().err == f"penstock: {file}: folder /proc/nope can't be made: No such file or directory.\n"
     file.write_text("[sourse.orders]")
-    refused = penstock(broker, "run", str(file))
-    assert refused.returncode == 1
-    assert refused.stderr == f"penstock: {file}: the file has 'sourse', which is not known; did you mean 'source'?\n"
+    assert penstock(broker, "run", str(file)) == 1
+    assert (
+        capsys.readouterr().err
+        == f"penstock: {file}: the file has 'sourse', which is not known; did you mean 'source'?\n"
+    )

@@ -47,6 +47,7 @@ def consume(bootstrap: str, topic: str) -> list[Found]:
             "group.id": "checker",
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "isolation.level": "read_committed",
             "log_level": 0,
         }
