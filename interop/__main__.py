@@ -22,6 +22,7 @@ from interop import (
     groups,
     languages,
     performance,
+    pipeline,
     python_client,
     replicas,
     topics,
@@ -42,6 +43,7 @@ ROOMS = (
     performance,
     languages,
     python_client,
+    pipeline,
 )
 
 
