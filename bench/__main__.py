@@ -26,6 +26,7 @@ from bench import (
     retries,
     scale,
     spark,
+    spark_memory,
     startup,
 )
 from bench.loader import LoadFailed, binary
@@ -35,7 +36,7 @@ from bench.results import KAFKA, KAFKA_DURABLE, OURS, OURS_DURABLE, Results
 OUT = Path(__file__).with_name("out")
 ALONE = ("startup", "partitions", "log", "crash", "idle", "compaction", "promises", "groups", "client", "retries")
 CLUSTER = ("failover", "catch-up", "metadata")
-SPARK = ("spark", "archive")
+SPARK = ("spark", "archive", "worker-memory")
 OUTAGES, QUICK_OUTAGES, KAFKA_OUTAGES = 30, 3, 5
 EPILOG = f"""\
 cells: {", ".join(cell.name for cell in cells.CELLS)}
@@ -196,6 +197,9 @@ def with_spark(options: argparse.Namespace, work: Path, results: Results) -> Non
             results.fail("Spark", missing)
     if wants(options, "archive"):
         results.attempt("archive", spark.archive(work, 2 * gigabytes))
+    if wants(options, "worker-memory"):
+        large = 0.5 if options.quick else 50.0 if options.full else 2.0
+        results.attempt("worker-memory", spark_memory.measures(work, large))
 
 
 def main(arguments: list[str]) -> int:

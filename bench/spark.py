@@ -77,6 +77,10 @@ class Spark:
         self._process.stdin.flush()
         return float(self._answer()["seconds"])
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def close(self) -> None:
         self._process.terminate()
         self._process.wait(30)

@@ -1,6 +1,6 @@
 """One Spark, told what to do: a line of JSON in, a line of JSON out. It runs with whichever pyspark its Python has.
 
-{"do": "batch", "topic": ...}              rows a second of a batch read
+{"do": "batch", "topic": ...}              seconds of a batch read; with "stop", of partition 0 up to that offset
 {"do": "stream", "topic": ...}             of a stream that reads what there is
 {"do": "write", "topic": ..., "rows": ..., "bytes": ..., "options": {...}}
 """
@@ -37,13 +37,14 @@ class Driver:
         self._spark = builder.getOrCreate()
         self._spark.sparkContext.setLogLevel("OFF")
 
-    def _source(self, reader: Any, topic: str) -> Any:
+    def _source(self, reader: Any, topic: str, **more: str) -> Any:
         given = {"kafka.bootstrap.servers": self._bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-        return reader.format(self._format).options(**given).load()
+        return reader.format(self._format).options(**given, **more).load()
 
-    def batch(self, topic: str) -> float:
+    def batch(self, topic: str, stop: int | None = None) -> float:
+        ending = {} if stop is None else {"endingOffsets": json.dumps({topic: {"0": stop}})}
         began = time.monotonic()
-        self._source(self._spark.read, topic).write.format("noop").mode("overwrite").save()
+        self._source(self._spark.read, topic, **ending).write.format("noop").mode("overwrite").save()
         return time.monotonic() - began
 
     def stream(self, topic: str) -> float:
