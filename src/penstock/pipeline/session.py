@@ -25,6 +25,7 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
+    "spark.python.daemon.module": "penstock.pipeline.daemon",
 }
 
 
