@@ -249,6 +249,12 @@ class Producer:
     def end_transaction(self) -> None:
         self._transaction = None
 
+    def first_failure(self, kinds: tuple[type[PenstockError], ...]) -> PenstockError | None:
+        """Of these kinds, of a message that nobody asked about."""
+        self.kafka.poll(0)
+        failures = (delivery.exception() for delivery in list(self._failures.values()))
+        return next((failure for failure in failures if isinstance(failure, kinds)), None)
+
     def forget_failures(self) -> None:
         """Of a transaction that was aborted, nobody need be told which messages did not arrive."""
         self._failures.clear()

@@ -63,6 +63,7 @@ class Reader:
         self._batch: list[Any] = []
         self._left: list[Any] = []  # of the batch, what is not handed out yet, the next one last
         self._in_hand = False  # the last one that was handed out is not processed yet
+        self._only_joins = False  # nobody has asked for messages
         self._topic: str | None = None  # if all messages are of this one
         self._asked_s = time.monotonic()
         self._since_commit = 0
@@ -110,12 +111,12 @@ class Reader:
             left, due_s = self._left, self.commits.due_s
             if not left:
                 continue
-            self._in_hand = True  # at each `yield`, which is when others can look
             unseen = pace.begin(time.monotonic())
             while left and left_count:
                 raw = left.pop()
                 if accepts is None or accepts(raw.headers() or []):
                     left_count -= 1
+                    self._in_hand = True  # each time: who was handed the last one may have counted it by a commit
                     yield Message(raw) if decoder is None else self._checked(decoder.decode(raw))
                 if self.stopping:
                     break
@@ -168,6 +169,7 @@ class Reader:
         batch = self._intake.take(slice_s)
         self._asked_s = time.monotonic()
         if batch and self.mode.commit_order is CommitOrder.BEFORE and not self._commit_before(batch):
+            self._intake.rewind(begins_of(batch, self._topic))
             batch = []
         self._batch = batch
         self._left = batch[::-1]
@@ -205,8 +207,7 @@ class Reader:
 
     def mark(self, message: Message[Any, Any]) -> None:
         """This message, and all before it in its partition, are processed."""
-        raw = message.raw
-        self.positions[raw.topic(), raw.partition()] = raw.offset() + 1
+        self.positions[as_place(message.raw)] = message.raw.offset() + 1
 
     def count_in_hand(self) -> None:
         """The message in hand is processed, though the next one was not asked for."""
@@ -216,6 +217,8 @@ class Reader:
         """Commits these positions, or all that were processed, and waits until they are stored."""
         self.settle()
         self._since_commit = 0
+        if positions is None and self.mode.commit_order is CommitOrder.BEFORE:
+            return  # all that was taken is committed, which is further than what was processed
         self.commits.now(self.positions if positions is None else positions, metadata)
 
     def commit_later(self, now_s: float) -> None:
@@ -227,19 +230,25 @@ class Reader:
             self.commits.due_s = now_s + 1.0
 
     def _commit_before(self, batch: list[Any]) -> bool:
-        """At most once: who can't say that these are read does not hand them out. They come again, if still ours."""
+        """At most once: who can't say that these are read, or only joins, does not hand them out, and they come again
+        if they are still ours."""
+        if self._only_joins:
+            return False
         try:
             self.commits.now(ends_of(batch, self._topic))
         except CommitFailed:
-            self._intake.rewind(begins_of(batch, self._topic))
             return False
         return True
 
     # ---- where to
 
     def seek(self, offsets: Mapping[Place, int]) -> None:
-        """What comes next in these partitions. What was taken of them and not handed out is forgotten."""
+        """What comes next in these partitions. What was taken of them and not processed is forgotten: the message in
+        hand too, whose place is what the seek says and not behind it."""
         self.drop(offsets)
+        if self._in_hand and self._batch and as_place(self._batch[0]) in offsets:
+            del self._batch[0]
+            self._in_hand = False
         self.commits.forget(offsets)
         for place, offset in offsets.items():
             self._intake.seek(place, offset)
@@ -263,8 +272,8 @@ class Reader:
         chosen = set(places)
         hand = self._batch[:1] if self._in_hand else []
         left = self._left[::-1]
-        dropped = [raw for raw in left if (raw.topic(), raw.partition()) in chosen]
-        kept = [raw for raw in left if (raw.topic(), raw.partition()) not in chosen]
+        dropped = [raw for raw in left if as_place(raw) in chosen]
+        kept = [raw for raw in left if as_place(raw) not in chosen]
         self._batch = hand + kept
         self._left[:] = kept[::-1]
         return begins_of(dropped)
@@ -280,8 +289,12 @@ class Reader:
     def wait_for_assignment(self, timeout_s: float) -> list[Place]:
         """Reads until the group has said what this member reads, be it nothing."""
         deadline_s = time.monotonic() + timeout_s
-        while self.places is None and time.monotonic() < deadline_s:
-            self.refill(min(deadline_s, time.monotonic() + POLL_SLICE_S))
+        self._only_joins = True
+        try:
+            while self.places is None and time.monotonic() < deadline_s:
+                self.refill(min(deadline_s, time.monotonic() + POLL_SLICE_S))
+        finally:
+            self._only_joins = False
         return self._intake.assignment()
 
     def unprocessed(self) -> dict[Place, int]:
@@ -354,3 +367,7 @@ class Reader:
         finally:
             self._batch, self._left = [], []
             self.kafka.close()
+
+
+def as_place(raw: Any) -> Place:
+    return raw.topic(), raw.partition()

@@ -122,8 +122,8 @@ class Decoder:
         message: DecodedMessage[Any, Any] = DecodedMessage(raw, None, None)
         poison = DeserializationError(
             f"the {what} of the message in {place} can't be read: {type(failure).__name__}: {failure}.",
-            "Its bytes are message.raw_key and message.raw_value. Iterate again to go on behind it, "
-            "or use a handler with dead_letter=True, which puts such messages aside.",
+            "Its bytes are message.raw_key and message.raw_value. Iterate again to go on behind it (in a transaction: "
+            "within its block), or use a handler with dead_letter=True, which puts such messages aside.",
             message,
         )
         poison.__cause__ = failure

@@ -2,7 +2,8 @@
 
 A transaction ends in one of three ways. It is committed. Or it is aborted, by an exception of the block or because the
 broker said so: then nothing of it is visible and its consumer stands where the block began. Or its producer is fenced,
-and another one does the work now. What may be tried again is tried again in here.
+and another one does the work now. What may be tried again is tried again in here; what the same block would meet again,
+such as a message that is too large, is aborted and raised as what it is.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import (
+    BadName,
     BrokerUnreachable,
+    MessageTooLarge,
+    NotAuthorized,
     PenstockError,
     ProducerFenced,
+    TopicNotFound,
     TransactionAborted,
     UsageError,
     after,
@@ -35,6 +40,7 @@ CALL_S = 10.0  # of one call to librdkafka, which goes on with the next one wher
 RETRY_S = 0.05
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 RUN_AGAIN = "Run the block again."
+FOR_GOOD = (MessageTooLarge, NotAuthorized, TopicNotFound, BadName)  # the same block would fail again
 
 
 class Transaction(Generic[K, V]):
@@ -105,8 +111,11 @@ class Transaction(Generic[K, V]):
             if self._reader is not None:
                 self._send_offsets(self._reader)
             self._insist(self._producer.kafka.commit_transaction, "committing a transaction")
-        except TransactionAborted:
+        except (TransactionAborted, *FOR_GOOD) as failure:
+            hopeless = self._producer.first_failure(FOR_GOOD)
             self._abort()
+            if hopeless is not None and isinstance(failure, TransactionAborted):
+                raise hopeless from failure
             raise
         except ProducerFenced:
             self._put_back()
@@ -153,10 +162,10 @@ class Transaction(Generic[K, V]):
 
 
 def _verdict(error: KafkaError, doing: str) -> PenstockError:
-    if error.txn_requires_abort():
+    found = from_kafka(error, doing)
+    if error.txn_requires_abort() and not isinstance(found, FOR_GOOD):
         text = f"{doing}: {error.str().rstrip('.')} ({error.name()})."
         return TransactionAborted(text, f"Nothing of it is visible. {RUN_AGAIN}", kafka_error=error.name())
-    found = from_kafka(error, doing)
     if error.fatal() and not isinstance(found, ProducerFenced):
         return ProducerFenced(found.text, found.hint, kafka_error=error.name())
     return found

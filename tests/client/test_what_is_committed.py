@@ -1,0 +1,153 @@
+"""Whoever commits, seeks or gives back in the midst of a batch: the group stands where the program said, not behind."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import TopicPartition
+
+from penstock.client import Consumer, DeserializationError, MessageTooLarge, Producer, Queue
+from tests.client.conftest import MakeTopic
+
+Unique = Callable[[str], str]
+WAIT_S = 20.0
+
+
+class Fails(Exception):
+    pass
+
+
+def fill(bootstrap: str, topic: str, count: int, partitions: int = 1) -> None:
+    with Producer(bootstrap) as producer:
+        for number in range(count):
+            producer.send(topic, str(number), partition=number % partitions)
+
+
+def committed(bootstrap: str, group: str, topic: str, partitions: int = 1) -> list[int]:
+    """As it is stored, without becoming a member."""
+    asker = KafkaConsumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        found = asker.committed([TopicPartition(topic, each) for each in range(partitions)], WAIT_S)
+    finally:
+        asker.close()
+    return [each.offset for each in found]
+
+
+def test_a_commit_in_the_loop_does_not_count_the_next_message(
+    bootstrap: str, make_topic: MakeTopic, unique: Unique
+) -> None:
+    topic, group = make_topic(), unique("group")
+    fill(bootstrap, topic, 6)
+
+    def fail_at_2() -> None:
+        with Consumer[bytes, str](bootstrap, group, topic, value="text") as consumer:
+            for message in consumer:
+                if message.value == "2":
+                    raise Fails
+                consumer.commit()
+
+    with pytest.raises(Fails):
+        fail_at_2()
+    assert committed(bootstrap, group, topic) == [2]
+
+
+def test_a_commit_at_most_once_never_goes_back(bootstrap: str, make_topic: MakeTopic, unique: Unique) -> None:
+    topic, group = make_topic(), unique("group")
+    fill(bootstrap, topic, 6)
+    with Consumer(bootstrap, group, topic, delivery="at-most-once") as consumer:
+        for message in consumer.messages(3, WAIT_S):
+            if message.offset == 1:
+                consumer.commit()
+    assert committed(bootstrap, group, topic) == [6]
+
+
+def test_asking_for_the_lag_takes_nothing(bootstrap: str, make_topic: MakeTopic, unique: Unique) -> None:
+    topic, group = make_topic(), unique("group")
+    fill(bootstrap, topic, 6)
+    with Consumer(bootstrap, group, topic, delivery="at-most-once") as consumer:
+        assert consumer.lag == 6
+    with Consumer(bootstrap, group, topic, delivery="at-most-once") as consumer:
+        assert [message.offset for message in consumer.messages(6, WAIT_S)] == [*range(6)]
+
+
+def test_a_seek_back_is_where_the_group_stands(bootstrap: str, make_topic: MakeTopic, unique: Unique) -> None:
+    topic, group = make_topic(), unique("group")
+    fill(bootstrap, topic, 8)
+
+    def go_back_and_fail() -> None:
+        seen = set()
+        with Consumer(bootstrap, group, topic) as consumer:
+            for message in consumer:
+                if message.offset in seen:
+                    raise Fails
+                seen.add(message.offset)
+                if message.offset == 5:
+                    consumer.seek(topic, 0, 2)
+
+    with pytest.raises(Fails):
+        go_back_and_fail()
+    assert committed(bootstrap, group, topic) == [2]
+
+
+def test_a_job_that_was_given_back_is_not_done_by_another_that_is(
+    bootstrap: str, make_topic: MakeTopic, unique: Unique
+) -> None:
+    """The worker dies later on, without a word."""
+    topic, group = make_topic(partitions=2), unique("group")
+    fill(bootstrap, topic, 6, partitions=2)
+    queue = Queue(topic, bootstrap, group=group)
+    failed = queue.take(WAIT_S)
+    queue.fail(failed, Fails())
+    while (job := queue.take(WAIT_S)).partition == failed.partition:
+        queue.fail(job, Fails())
+    queue.acknowledge()
+    deadline_s = time.monotonic() + WAIT_S
+    while (stored := committed(bootstrap, group, topic, 2))[job.partition] != job.offset + 1:
+        assert time.monotonic() < deadline_s
+    queue.close()
+    assert stored[failed.partition] <= failed.offset
+
+
+def test_what_will_never_be_written_is_not_to_be_tried_again(
+    bootstrap: str, make_topic: MakeTopic, unique: Unique
+) -> None:
+    source, target = make_topic(), make_topic(max_message_bytes="2000")
+    fill(bootstrap, source, 1)
+    with (
+        Producer(bootstrap, delivery="exactly-once") as producer,
+        Consumer(bootstrap, unique("group"), source, delivery="exactly-once") as consumer,
+    ):
+
+        def send_too_much() -> None:
+            with consumer.transaction(producer) as transaction:
+                for _ in transaction.messages(1, WAIT_S):
+                    transaction.send(target, random.randbytes(10_000))
+
+        with pytest.raises(MessageTooLarge):
+            send_too_much()
+
+
+def test_a_message_that_can_not_be_read_is_passed_within_the_block(
+    bootstrap: str, make_topic: MakeTopic, unique: Unique
+) -> None:
+    source, dead, group = make_topic(), make_topic(), unique("group")
+    with Producer(bootstrap) as filling:
+        filling.send(source, b"\xff")
+        filling.send(source, b"well")
+    with (
+        Producer(bootstrap, delivery="exactly-once") as producer,
+        Consumer[bytes, str](bootstrap, group, source, delivery="exactly-once", value="text") as consumer,
+        consumer.transaction(producer) as transaction,
+    ):
+        try:
+            list(transaction.messages(2, WAIT_S))
+        except DeserializationError as poison:
+            transaction.send(dead, poison.message.raw_value)
+        assert [message.value for message in transaction.messages(1, WAIT_S)] == ["well"]
+    assert committed(bootstrap, group, source)[0] >= 2
+    with Consumer(bootstrap, unique("group"), dead) as reader:
+        assert [message.value for message in reader.messages(1, WAIT_S)] == [b"\xff"]
