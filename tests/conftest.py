@@ -17,8 +17,9 @@ pytest_plugins = ["tests.matrix.table", "tests.zookeepers"]
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src"
 
-# Where tests take long: they come first, or one worker is left with them when the others are done.
-LONG = ("pipeline", "matrix", "client", "docs", "cluster")
+# The broker's, which count what the process holds open, before others leave clients behind. Then where tests take long,
+# or one worker is left with them when the others are done.
+FIRST = ("broker", "pipeline", "matrix", "client", "docs", "cluster")
 
 _names = itertools.count()
 
@@ -29,8 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    rooms = {room: place for place, room in enumerate(LONG)}
-    items.sort(key=lambda item: rooms.get(item.path.relative_to(TESTS).parts[0], len(LONG)))
+    rooms = {room: place for place, room in enumerate(FIRST)}
+    items.sort(key=lambda item: rooms.get(item.path.relative_to(TESTS).parts[0], len(FIRST)))
 
 
 # Now, before another conftest imports anything of penstock. Processes that tests start follow, and so do the workers of

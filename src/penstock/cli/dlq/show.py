@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         print_table([*columns, "done"] if args.done else columns, rows if args.done else [row[:5] for row in rows])
     if not args.json:
         more = f", the last {len(shown):,} of them shown" if len(shown) < len(letters) else ""
+        sys.stdout.flush()  # so that it comes behind the table, wherever both go to
         print(f"{plural(len(letters), 'dead letter')}{more}.", file=sys.stderr)
     return 0
 
