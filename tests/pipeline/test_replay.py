@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,6 +167,32 @@ def test_a_plan_is_of_its_topics_and_its_archive_alone(
     assert "another replay was begun there: --archive /archive." in capsys.readouterr().err
     assert main([*line, "--archive", "/archive"]) == 1
     assert "is not the one that this replay was begun with" in capsys.readouterr().err
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ReplayPlan, Path]]:
+    """The plans and folders of replays that would start, without Spark: each of them fails."""
+    found: list[tuple[ReplayPlan, Path]] = []
+
+    def start(_: object, plan: ReplayPlan, __: object, folder: Path, *___: object) -> None:
+        found.append((plan, folder))
+        raise PipelineError("it was not to run")
+
+    monkeypatch.setattr("penstock.pipeline.replaying.start_replay", start)
+    monkeypatch.setattr("penstock.cli.sparking.session", lambda *_: nullcontext())
+    return found
+
+
+def test_a_replay_goes_on_with_loss_only_while_that_is_allowed(
+    broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path, started: list[tuple[ReplayPlan, Path]]
+) -> None:
+    topic, into = new_topic(), new_topic()
+    make(broker.bootstrap, topic, tmp_path).produce(1, 1, step_ms=STEP_MS)
+    where = ["--checkpoint", str(tmp_path / "replay"), "--bootstrap", broker.bootstrap]
+    line = ["replay", "--topic", topic, "--into", into, *where]
+    for more in ([], ["--allow-loss"], []):
+        assert main([*line, *more]) == 1
+    assert [plan.fail_on_data_loss for plan, _ in started] == [True, False, True]
 
 
 def test_a_new_target_keeps_what_it_gets_and_one_that_is_there_stays_as_it_is(

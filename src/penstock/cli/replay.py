@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +115,7 @@ def _planned(args: argparse.Namespace, folder: Path, connection: Connection) -> 
             _check_same(plan, args, folder)
             with _brokers(connection) as brokers:
                 expect_same_topics(brokers, plan)
-            return plan
+            return replace(plan, fail_on_data_loss=not args.allow_loss)  # whoever runs it may have changed their mind
         expect_writable(str(folder))
         plan = _new_plan(args, connection)
         write_plan(folder, plan)
