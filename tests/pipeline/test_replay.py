@@ -195,6 +195,49 @@ def test_a_replay_goes_on_with_loss_only_while_that_is_allowed(
     assert [plan.fail_on_data_loss for plan, _ in started] == [True, False, True]
 
 
+def test_a_replay_is_found_again_in_whatever_folder_its_command_is_run(
+    broker: BrokerProcess,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    started: list[tuple[ReplayPlan, Path]],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    topic, into = new_topic(), new_topic()
+    orders = make(broker.bootstrap, topic, tmp_path)
+    for name in ("here", "elsewhere"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        orders.produce(1, 1, step_ms=STEP_MS)
+        assert main(["replay", "--topic", topic, "--into", into, "--bootstrap", broker.bootstrap]) == 1
+    assert started[0] == started[1], "the plan is the first one: it knows of one record"
+    (place,) = (tmp_path / "state" / "penstock" / "replay").glob(f"?*/{topic}/into-{into}")
+    assert started[0][1] == place
+    assert "of-no-cluster" not in place.parts
+
+
+def test_a_target_that_holds_what_this_replay_has_not_written_is_refused(
+    broker: BrokerProcess,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    started: list[tuple[ReplayPlan, Path]],
+) -> None:
+    """On another machine nothing is known of a replay, and it would write everything a second time."""
+    topic, into = new_topic(), new_topic()
+    for each in (topic, into):
+        make(broker.bootstrap, each, tmp_path).produce(1, 1, step_ms=STEP_MS)
+    line = ["replay", "--topic", topic, "--into", into, "--bootstrap", broker.bootstrap]
+    assert main([*line, "--checkpoint", str(tmp_path / "one")]) == 2
+    said = capsys.readouterr().err
+    assert f"'{into}' holds messages already" in said
+    assert "--append" in said
+    assert not started
+    assert main([*line, "--checkpoint", str(tmp_path / "one"), "--append"]) == 1
+    assert main([*line, "--checkpoint", str(tmp_path / "one")]) == 1, "it was begun, and goes on"
+    assert len(started) == 2
+
+
 def test_a_new_target_keeps_what_it_gets_and_one_that_is_there_stays_as_it_is(
     broker: BrokerProcess, new_topic: Callable[..., str]
 ) -> None:

@@ -26,14 +26,14 @@ times:
 
 Keys, values, headers and timestamps are as they were, and so is the order within a partition. Partitions keep their
 numbers where the target has as many; else keys choose. A replay that was stopped goes on when the same command is run
-again: it remembers in --checkpoint how far it came, and writes nothing twice.
+again: it remembers in --checkpoint how far it came, and writes nothing twice. A target that holds messages which no
+replay of --checkpoint has begun to write is refused, unless --append says that more are to come after them.
 
 examples:
   penstock replay --topic orders --from 2026-05-01 --to 2026-05-02 --into orders-replay
   penstock replay --topic orders --from 7d --into orders-again --rate 500
   penstock replay --topic orders --archive s3a://bucket/archive --into orders-restored
 """
-FOLDER = "penstock-replay"
 POLL_S = 1
 OFFSETS_SHOWN = "messages looked at"
 
@@ -61,8 +61,12 @@ def configure(parser: Parser) -> None:
         "--archive", metavar="LOCATION", help="where the topic is archived, if its archive's group does not tell"
     )
     parser.add_argument(
-        "--checkpoint", metavar="DIR", type=Path, help=f"where to remember (default: ./{FOLDER}/TOPIC-into-TARGET)"
+        "--checkpoint",
+        metavar="DIR",
+        type=Path,
+        help="where to remember (default: a folder of its own in $XDG_STATE_HOME or ~/.local/state)",
     )
+    parser.add_argument("--append", action="store_true", help="also to a target that holds messages already")
     add_allow_loss(parser)
     parser.add_argument("--master", metavar="URL", help="the Spark cluster (default: this machine)")
     add_bootstrap(parser)
@@ -75,13 +79,12 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.sparking import not_installed, session
 
     _check(args)
-    folder: Path = args.checkpoint or Path(FOLDER) / f"{args.topic}-into-{args.into}"
     connection = connect(args)
     try:
         from penstock.pipeline.replaying import mark_finished
     except ImportError as missing:
         raise not_installed(missing) from missing
-    plan = _planned(args, folder, connection)
+    folder, plan = _planned(args, connection)
     if plan.finished:
         print(f"Finished before: {args.topic} is in {args.into}. To do it again, delete {folder}.")
         return 0
@@ -103,29 +106,31 @@ def _asked(args: argparse.Namespace) -> tuple[str, ...]:
     return (args.topic, args.into, args.first.text if args.first else "", args.stop.text if args.stop else "")
 
 
-def _planned(args: argparse.Namespace, folder: Path, connection: Connection) -> ReplayPlan:
-    """The plan that is there already, or a new one."""
+def _planned(args: argparse.Namespace, connection: Connection) -> tuple[Path, ReplayPlan]:
+    """The plan that is there already, or a new one, and the folder that it is in."""
     from penstock.pipeline.folders import expect_writable
     from penstock.pipeline.problem import PipelineError
-    from penstock.pipeline.replaying import expect_same_topics, read_plan, write_plan
+    from penstock.pipeline.replaying import default_folder, read_plan, write_plan
 
     try:
-        plan = read_plan(folder)
-        if plan is not None:
-            _check_same(plan, args, folder)
-            with _brokers(connection) as brokers:
-                expect_same_topics(brokers, plan)
-            return replace(plan, fail_on_data_loss=not args.allow_loss)  # whoever runs it may have changed their mind
-        expect_writable(str(folder))
-        plan = _new_plan(args, connection)
-        write_plan(folder, plan)
-        return plan
+        with _brokers(connection) as brokers:
+            folder: Path = args.checkpoint or default_folder(brokers, args.topic, args.into)
+            plan = read_plan(folder)
+            if plan is not None:
+                _check_same(plan, args, folder, brokers)
+                return folder, replace(plan, fail_on_data_loss=not args.allow_loss)  # minds change between two runs
+            expect_writable(str(folder))
+            plan = _new_plan(args, brokers, folder)
+            write_plan(folder, plan)
+            return folder, plan
     except (PipelineError, OSError) as problem:
         raise Problem(f"can't replay {args.topic!r}: {problem}") from problem
 
 
-def _check_same(plan: ReplayPlan, args: argparse.Namespace, folder: Path) -> None:
+def _check_same(plan: ReplayPlan, args: argparse.Namespace, folder: Path, brokers: Brokers) -> None:
     from penstock.pipeline.archive.layout import Archive
+    from penstock.pipeline.problem import PipelineError
+    from penstock.pipeline.replaying import expect_same_topics
 
     if plan.asked != _asked(args):
         topic, into, first, stop = plan.asked
@@ -133,29 +138,37 @@ def _check_same(plan: ReplayPlan, args: argparse.Namespace, folder: Path) -> Non
         raise _another(f"--topic {topic} --into {into}{times}", folder)
     if args.archive and plan.archive != Archive(args.archive).location.name:
         raise _another(f"--archive {plan.archive}" if plan.archive else "without an archive", folder)
+    try:
+        expect_same_topics(brokers, plan)
+    except PipelineError as problem:
+        raise Problem(f"can't replay {args.topic!r}: {problem}.", _another_folder(folder)) from problem
 
 
 def _another(replay: str, folder: Path) -> Problem:
-    hint = f"Choose another folder with --checkpoint, or delete it to forget that replay: {folder}"
-    return usage(f"another replay was begun there: {replay}.", hint)
+    return usage(f"another replay was begun there: {replay}.", _another_folder(folder))
 
 
-def _new_plan(args: argparse.Namespace, connection: Connection) -> ReplayPlan:
+def _another_folder(folder: Path) -> str:
+    return f"Choose another folder with --checkpoint, or delete it to forget that replay: {folder}"
+
+
+def _new_plan(args: argparse.Namespace, brokers: Brokers, folder: Path) -> ReplayPlan:
     from penstock.pipeline.archive.layout import Archive
     from penstock.pipeline.archived_rows import Window
-    from penstock.pipeline.replaying import ReplayPlan, ensure_target, plan_replay, topic_ids
+    from penstock.pipeline.replaying import ReplayPlan, ensure_target, holds_records, plan_replay, topic_ids
     from penstock.pipeline.survey import find_archive
 
     first = args.first.timestamp_ms if args.first else None
     stop = args.stop.timestamp_ms if args.stop else None
-    with _brokers(connection) as brokers:
-        location = args.archive or find_archive(brokers, args.topic)
-        archive = Archive(location) if location else None
-        starting, ending, partitions = plan_replay(
-            brokers, args.topic, archive, Window(first, stop), fail_on_data_loss=not args.allow_loss
-        )
-        count, made = ensure_target(brokers, args.into, max(partitions, 1))
-        topic_id, into_id = topic_ids(brokers, args.topic, args.into)
+    location = args.archive or find_archive(brokers, args.topic)
+    archive = Archive(location) if location else None
+    starting, ending, partitions = plan_replay(
+        brokers, args.topic, archive, Window(first, stop), fail_on_data_loss=not args.allow_loss
+    )
+    if not args.append and holds_records(brokers, args.into):
+        raise _holds_some(args.into, folder)
+    count, made = ensure_target(brokers, args.into, max(partitions, 1))
+    topic_id, into_id = topic_ids(brokers, args.topic, args.into)
     if made:
         _tell(f"Created {args.into}, which keeps what it gets for good (retention.ms=-1).")
     kept = count >= partitions
@@ -166,6 +179,15 @@ def _new_plan(args: argparse.Namespace, connection: Connection) -> ReplayPlan:
         args.topic, args.into, first, stop, _asked(args), location, starting, ending, kept, strict,
         topic_id=topic_id, into_id=into_id,
     )  # fmt: skip
+
+
+def _holds_some(into: str, folder: Path) -> Problem:
+    """Perhaps of this very replay, begun by somebody else or on another machine: it would write all of it again."""
+    return usage(
+        f"{into!r} holds messages already, and no replay into it was begun in {folder}.",
+        "To go on with one that was begun elsewhere, name its folder with --checkpoint.\n"
+        "To write after what is there, say --append; or choose another topic with --into.",
+    )
 
 
 def _brokers(connection: Connection) -> Brokers:

@@ -74,6 +74,7 @@ class Brokers:
         self._topics: dict[str, Topic] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
         self._reached = False  # any broker, ever
+        self.cluster_id: str | None = None  # as the last answer about topics told
 
     def __enter__(self) -> Brokers:
         return self
@@ -150,6 +151,7 @@ class Brokers:
         connection = self.any()
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         answer = connection.ask(request, connection.newest(MetadataRequest, 12))
+        self.cluster_id = answer.cluster_id
         self._addresses = {each.node_id: (each.host, each.port) for each in answer.brokers}
         found = {each.name: _topic(each) for each in answer.topics if _exists(each)}
         self._topics.update(found)

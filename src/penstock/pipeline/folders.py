@@ -1,4 +1,4 @@
-"""Folders that a job will write to, looked at before Spark starts: Spark would tell of one in a page of Java."""
+"""Folders that a job will write to, looked at before Spark starts, which would tell of one in a page of Java."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from pathlib import Path
 from penstock.pipeline.problem import PipelineError
 
 LOCAL = "file://"
+
+
+def state_folder() -> Path:
+    """Of this user on this machine, wherever a command is run: for what a job remembers and has no better place for."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state").absolute() / "penstock"
 
 
 def expect_writable(path: str) -> None:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from penstock.pipeline import topics
 from penstock.pipeline.archived_rows import Window
-from penstock.pipeline.brokers import Brokers
+from penstock.pipeline.brokers import EARLIEST, LATEST, Brokers
+from penstock.pipeline.folders import state_folder
 from penstock.pipeline.history_source import FORMAT, register
 from penstock.pipeline.problem import OptionError, PipelineError
 from penstock.pipeline.seams import Span
@@ -103,6 +104,12 @@ def _in_log(brokers: Brokers, found: Survey, window: Window) -> dict[int, Span]:
     return {partition: Span(start, live[partition].stop) for partition, start in starts.items()}
 
 
+def default_folder(brokers: Brokers, topic: str, into: str) -> Path:
+    """The same for the same replay, in whatever folder its command is run."""
+    brokers.topics([topic, into])
+    return state_folder() / "replay" / (brokers.cluster_id or "of-no-cluster") / topic / f"into-{into}"
+
+
 def read_plan(folder: Path) -> ReplayPlan | None:
     try:
         found = json.loads((folder / PLAN).read_text())
@@ -146,6 +153,15 @@ def ensure_target(brokers: Brokers, name: str, partitions: int) -> tuple[int, bo
     except ApiError as error:
         raise OptionError(f"topic {name!r} can't be created: {error.code.name} {error}") from error
     return partitions, True
+
+
+def holds_records(brokers: Brokers, name: str) -> bool:
+    """Also those of transactions that are still open. A topic that is not there holds none."""
+    known = brokers.topics([name]).get(name)
+    places = [] if known is None else known.partitions
+    starts = brokers.offsets(dict.fromkeys(places, EARLIEST))
+    ends = brokers.offsets(dict.fromkeys(places, LATEST), committed=False)
+    return any(ends[place] > starts.get(place, 0) for place in ends)
 
 
 def topic_ids(brokers: Brokers, *names: str) -> list[str | None]:

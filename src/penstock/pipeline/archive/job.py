@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.archive import compaction
 from penstock.pipeline.archive.layout import OURS, Archive
 from penstock.pipeline.archive.settings import ArchiveOptions
+from penstock.pipeline.folders import state_folder
 from penstock.pipeline.problem import PipelineError
 
 if TYPE_CHECKING:
@@ -53,9 +52,8 @@ class ArchiveJob:
         location = self.archive.open().location
         if location.scheme != "s3":
             return location.spark_path("/".join((location.root, OURS, "checkpoint", self.name)))
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         place = hashlib.sha256(location.name.encode()).hexdigest()[:16]
-        return f"file://{Path(state).absolute()}/penstock/archive/{place}/{self.name}"
+        return f"file://{state_folder()}/archive/{place}/{self.name}"
 
 
 def start(spark: SparkSession, job: ArchiveJob) -> StreamingQuery:
