@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.brokers import BrokerProcess
+from tests.pipeline.gate import gate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +44,13 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def broker(shared_broker: BrokerProcess) -> BrokerProcess:
     return shared_broker
+
+
+@pytest.fixture
+def door(broker: BrokerProcess) -> Iterator[str]:
+    """An address at which the broker asks for a password."""
+    with gate(broker.bootstrap) as address:
+        yield address
 
 
 @pytest.fixture

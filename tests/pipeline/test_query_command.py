@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 from penstock.cli import main
 from penstock.cli.query import unambiguous
 from tests.brokers import BrokerProcess
+from tests.pipeline.gate import ARGUMENTS
 from tests.pipeline.histories import NOON_MS, TopicHistory, make
 
 pytestmark = pytest.mark.timeout(600)
@@ -79,10 +81,12 @@ def test_rows_are_printed_as_a_table_as_csv_and_as_json(
 
 
 def test_json_has_every_column_and_says_in_which_zone_times_are(
-    spark: SparkSession, orders: TopicHistory, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, orders: TopicHistory, door: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Read behind a password."""
     times = "max(timestamp) AS t, max(timestamp_ntz'2024-10-04 12:00:00') AS t, collect_list(timestamp)[0] IS NULL AS n"
-    assert query(orders, f"SELECT {times} FROM ORDERS", "--format", "json") == 0
+    behind = replace(orders, bootstrap=door)
+    assert query(behind, f"SELECT {times} FROM ORDERS", "--format", "json", *ARGUMENTS) == 0
     (row,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert row == {"t": "2024-10-04T12:00:03.000Z", "t_2": "2024-10-04 12:00:00.000", "n": False}
     assert unambiguous(["a", "a", "a_2", "a"]) == ["a", "a_3", "a_2", "a_4"]

@@ -33,6 +33,7 @@ from penstock.pipeline.replaying import (
 from penstock.pipeline.source import from_json
 from tests.brokers import BrokerProcess
 from tests.pipeline.conftest import create_topic
+from tests.pipeline.gate import ARGUMENTS
 from tests.pipeline.histories import NOON_MS, Record, TopicHistory, consumed, make, settings_of
 
 pytestmark = pytest.mark.timeout(600)
@@ -107,12 +108,13 @@ def _consumed_so_far(bootstrap: str, topic: str) -> list[Record]:
 
 
 def test_keys_choose_where_the_target_has_fewer_partitions(
-    spark: SparkSession, orders: TopicHistory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, orders: TopicHistory, door: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """And everything is read and written behind a password."""
     everything = [each for each in orders.records(PARTITIONS) if FIRST_MS <= each[2] < STOP_MS]
     into = f"{orders.topic}-narrow"
     create_topic(orders.bootstrap, into, 1)
-    assert main(command(orders, into, tmp_path / "replay")) == 0
+    assert main(command(replace(orders, bootstrap=door), into, tmp_path / "replay", *ARGUMENTS)) == 0
     assert "fewer partitions" in capsys.readouterr().err
     found = consumed(orders.bootstrap, into, 1)
     assert sorted(str(each[2:]) for each in found) == sorted(str(each[2:]) for each in everything)

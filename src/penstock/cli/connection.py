@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -57,6 +57,12 @@ def not_reachable(bootstrap: Bootstrap, reason: str) -> Problem:
     return Problem(f"no broker answers at {bootstrap.addresses} ({reason}).", bootstrap.advice)
 
 
+def expect_topic(name: str, known: Collection[str]) -> None:
+    if name not in known:
+        hint = did_you_mean(name, known) or "'penstock topic list' shows which there are."
+        raise Problem(f"there is no topic {name!r}.", f"{hint}\nCreate it with 'penstock topic create {name}'.")
+
+
 def connect(args: argparse.Namespace) -> Connection:
     return Connection(find(args.bootstrap))
 
@@ -78,10 +84,8 @@ class Connection:
         return self.cluster.topics
 
     def topic(self, name: str) -> TopicMetadata:
-        if name in self.topics:
-            return self.topics[name]
-        hint = did_you_mean(name, self.topics) or "'penstock topic list' shows which there are."
-        raise Problem(f"there is no topic {name!r}.", f"{hint}\nCreate it with 'penstock topic create {name}'.")
+        expect_topic(name, self.topics)
+        return self.topics[name]
 
     def partitions(self, topic: str, only: Iterable[int] | None = None) -> list[Key]:
         """A topic's partitions, or those asked for, which must exist."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.clients import add_client
 from penstock.cli.parser import Parser, add_bootstrap, key_value, positive
 from penstock.cli.problem import Problem, did_you_mean, usage
 from penstock.cli.sparking import add_allow_loss
@@ -51,18 +52,19 @@ def configure(parser: Parser) -> None:
     )
     add_allow_loss(parser)
     parser.add_argument("--master", metavar="URL", help="the Spark cluster (default: this machine)")
+    add_client(parser)
     add_bootstrap(parser)
     parser.leaf(run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import connect
+    from penstock.cli.clients import client_options, topics
     from penstock.cli.sparking import session
 
-    connection = connect(args)
+    known = topics(args, "table")
     _speak_utc()
     with session("penstock query", args.master) as spark:
-        tables = Tables(spark, connection.bootstrap.addresses, dict(args.archive), set(connection.topics))
+        tables = Tables(spark, client_options(args), dict(args.archive), known)
         tables.fail_on_data_loss = not args.allow_loss
         print_rows(tables.query(args.sql), args.format, args.limit)
     return 0
@@ -77,9 +79,11 @@ def _speak_utc() -> None:
 class Tables:
     """Topics become tables when a query names them."""
 
-    def __init__(self, spark: SparkSession, bootstrap: str, archives: dict[str, str], topics: Iterable[str]) -> None:
+    def __init__(
+        self, spark: SparkSession, client: dict[str, str], archives: dict[str, str], topics: Iterable[str]
+    ) -> None:
         self._spark = spark
-        self._bootstrap = bootstrap
+        self._client = client
         self._archives = archives
         self._topics = set(topics) | archives.keys()
         self._made: set[str] = set()
@@ -124,19 +128,19 @@ class Tables:
         from penstock.pipeline.options import OF_CLIENTS, Options
         from penstock.pipeline.problem import PipelineError
         from penstock.pipeline.tables import TableOptions, table
+        from penstock.protocol.errors import ApiError
 
-        given = {"kafka.bootstrap.servers": self._bootstrap}
         options = TableOptions(
             topic,
-            Options(given, OF_CLIENTS, "table").client(),
-            given,
+            Options(self._client, OF_CLIENTS, "table").client(),
+            self._client,
             archive=self._archives.get(topic),
             fail_on_data_loss=self.fail_on_data_loss,
             used_once=self._is_read_once(topic),
         )
         try:
             return table(self._spark, options)
-        except (PipelineError, OSError) as problem:
+        except (PipelineError, ApiError, OSError) as problem:
             raise Problem(f"can't read {topic!r}: {problem}") from problem
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.clients import add_client
 from penstock.cli.parser import Parser, add_bootstrap, positive
 from penstock.cli.positions import TIMES, parse_time
 from penstock.cli.problem import Problem, usage
@@ -16,7 +17,6 @@ from penstock.cli.sparking import add_allow_loss
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.cli.connection import Connection
     from penstock.pipeline.brokers import Brokers
     from penstock.pipeline.replaying import ReplayPlan
 
@@ -69,27 +69,28 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--append", action="store_true", help="also to a target that holds messages already")
     add_allow_loss(parser)
     parser.add_argument("--master", metavar="URL", help="the Spark cluster (default: this machine)")
+    add_client(parser)
     add_bootstrap(parser)
     parser.leaf(run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.cli.connection import connect
+    from penstock.cli.clients import client_options, topics
     from penstock.cli.output import plural
     from penstock.cli.sparking import not_installed, session
 
     _check(args)
-    connection = connect(args)
+    topics(args, "replay")
     try:
         from penstock.pipeline.replaying import mark_finished
     except ImportError as missing:
         raise not_installed(missing) from missing
-    folder, plan = _planned(args, connection)
+    folder, plan = _planned(args)
     if plan.finished:
         print(f"Finished before: {args.topic} is in {args.into}. To do it again, delete {folder}.")
         return 0
     with session("penstock replay", args.master) as spark:
-        rows = _follow(spark, plan, connection.bootstrap.addresses, folder, args.rate)
+        rows = _follow(spark, plan, client_options(args), folder, args.rate)
     mark_finished(folder, plan)
     print(f"Replayed {plural(rows, 'message')} of {args.topic} into {args.into}.")
     return 0
@@ -106,14 +107,16 @@ def _asked(args: argparse.Namespace) -> tuple[str, ...]:
     return (args.topic, args.into, args.first.text if args.first else "", args.stop.text if args.stop else "")
 
 
-def _planned(args: argparse.Namespace, connection: Connection) -> tuple[Path, ReplayPlan]:
+def _planned(args: argparse.Namespace) -> tuple[Path, ReplayPlan]:
     """The plan that is there already, or a new one, and the folder that it is in."""
+    from penstock.cli.clients import open_brokers
     from penstock.pipeline.folders import expect_writable
     from penstock.pipeline.problem import PipelineError
     from penstock.pipeline.replaying import default_folder, read_plan, write_plan
+    from penstock.protocol.errors import ApiError
 
     try:
-        with _brokers(connection) as brokers:
+        with open_brokers(args, "replay") as brokers:
             folder: Path = args.checkpoint or default_folder(brokers, args.topic, args.into)
             plan = read_plan(folder)
             if plan is not None:
@@ -123,7 +126,7 @@ def _planned(args: argparse.Namespace, connection: Connection) -> tuple[Path, Re
             plan = _new_plan(args, brokers, folder)
             write_plan(folder, plan)
             return folder, plan
-    except (PipelineError, OSError) as problem:
+    except (PipelineError, ApiError, OSError) as problem:
         raise Problem(f"can't replay {args.topic!r}: {problem}") from problem
 
 
@@ -190,14 +193,6 @@ def _holds_some(into: str, folder: Path) -> Problem:
     )
 
 
-def _brokers(connection: Connection) -> Brokers:
-    from penstock.pipeline.brokers import Brokers
-    from penstock.pipeline.options import OF_CLIENTS, Options
-
-    servers = {"kafka.bootstrap.servers": connection.bootstrap.addresses}
-    return Brokers(Options(servers, OF_CLIENTS, "replay").client())
-
-
 def _tell(text: str) -> None:
     print(f"penstock: {text}", file=sys.stderr)
 
@@ -205,7 +200,7 @@ def _tell(text: str) -> None:
 # ---- while it runs
 
 
-def _follow(spark: Any, plan: ReplayPlan, bootstrap: str, folder: Path, rate: int | None) -> int:
+def _follow(spark: Any, plan: ReplayPlan, client: dict[str, str], folder: Path, rate: int | None) -> int:
     """How many messages were written in this run."""
     from penstock.cli.sparking import explain
     from penstock.pipeline.replaying import start_replay
@@ -213,7 +208,7 @@ def _follow(spark: Any, plan: ReplayPlan, bootstrap: str, folder: Path, rate: in
     if not plan.offsets:
         return 0
     try:
-        query = start_replay(spark, plan, bootstrap, folder, rate)
+        query = start_replay(spark, plan, client, folder, rate)
         with _bar() as bar:
             task = bar.add_task(f"{plan.topic} → {plan.into}", total=plan.offsets)
             rows: dict[int, int] = {}

@@ -189,12 +189,12 @@ def expect_same_topics(brokers: Brokers, plan: ReplayPlan) -> None:
 
 
 def start_replay(
-    spark: SparkSession, plan: ReplayPlan, bootstrap: str, folder: Path, rate: int | None = None
+    spark: SparkSession, plan: ReplayPlan, client: Mapping[str, str], folder: Path, rate: int | None = None
 ) -> StreamingQuery:
     """Ends by itself when everything is there."""
     register(spark)
     options = {
-        "kafka.bootstrap.servers": bootstrap,
+        **client,
         "topic": plan.topic,
         "topicId": plan.topic_id,
         "startingOffsets": json.dumps({plan.topic: plan.starting}),
@@ -211,6 +211,6 @@ def start_replay(
             reader = reader.option(name, value)
     columns = ["key", "value", "headers", "timestamp", *(["partition"] if plan.keep_partitions else [])]
     writer = reader.load().select(*columns).writeStream.format("penstock")
-    writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", plan.into)
+    writer = writer.options(**client).option("topic", plan.into)
     writer = writer.option("checkpointLocation", f"file://{(folder / QUERY).absolute()}")
     return writer.trigger(availableNow=True).start()

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.cli.parser import Parser, key_value
+from penstock.cli.clients import add_client
+from penstock.cli.parser import Parser
 from penstock.cli.problem import Problem, usage
 from penstock.pipeline.durations import seconds
 
@@ -55,18 +56,6 @@ def plain_refusals() -> Iterator[None]:
 # ---- options
 
 
-def add_client(parser: Parser) -> None:
-    parser.add_argument(
-        "--set",
-        dest="client",
-        metavar="NAME=VALUE",
-        type=key_value,
-        action="append",
-        default=[],
-        help="a setting of the connections, such as kafka.security.protocol=SSL; repeatable",
-    )
-
-
 def add_s3(parser: Parser) -> None:
     parser.add_argument(
         "--s3-endpoint", metavar="URL", help="of an S3 that is not Amazon's (default: $AWS_ENDPOINT_URL)"
@@ -111,15 +100,10 @@ def human_bytes(size: int) -> str:
 # ---- brokers and archives
 
 
-def client_options(args: argparse.Namespace) -> dict[str, str]:
-    from penstock.cli.bootstrap import find
-
-    return {**dict(args.client), "kafka.bootstrap.servers": find(args.bootstrap).addresses}
-
-
 def open_brokers(args: argparse.Namespace, patience_s: float) -> Brokers:
     from dataclasses import replace
 
+    from penstock.cli.clients import client_options
     from penstock.pipeline.brokers import Brokers
     from penstock.pipeline.options import OF_CLIENTS, Options
 

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.archive.needs import add_client, add_compression, add_s3, duration
+from penstock.cli.archive.needs import add_compression, add_s3, duration
+from penstock.cli.clients import add_client
 from penstock.cli.parser import Parser, key_value, positive
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _job(args: argparse.Namespace, report: Path) -> ArchiveJob:
-    from penstock.cli.archive.needs import client_options
-    from penstock.cli.connection import connect
+    from penstock.cli.clients import client_options, topics
+    from penstock.cli.connection import expect_topic
     from penstock.cli.problem import usage
     from penstock.pipeline.archive.job import ArchiveJob
     from penstock.pipeline.archive.settings import ArchiveOptions
@@ -78,9 +79,9 @@ def _job(args: argparse.Namespace, report: Path) -> ArchiveJob:
     if bool(args.topics) == bool(args.topic_pattern):
         raise usage("what is to be archived?", "Use --topic NAME, as often as needed, or --topic-pattern REGEX.")
     if args.topics:
-        connection = connect(args)
+        known = topics(args, "archive")
         for name in args.topics:
-            connection.topic(name)
+            expect_topic(name, known)
         subscription = {"subscribe": ",".join(dict.fromkeys(args.topics))}
     else:
         subscription = {"subscribePattern": args.topic_pattern}
