@@ -125,6 +125,7 @@ class Tables:
         return words.count(topic.lower()) == 1 and re.search(r"\b(with|identifier)\b", words) is None
 
     def _table(self, topic: str) -> DataFrame:
+        from penstock.cli.sparking import unreadable
         from penstock.pipeline.options import OF_CLIENTS, Options
         from penstock.pipeline.problem import PipelineError
         from penstock.pipeline.tables import TableOptions, table
@@ -141,7 +142,7 @@ class Tables:
         try:
             return table(self._spark, options)
         except (PipelineError, ApiError, OSError) as problem:
-            raise Problem(f"can't read {topic!r}: {problem}") from problem
+            raise unreadable(problem, f"can't read {topic!r}") from problem
 
 
 def readable(rows: DataFrame) -> DataFrame:

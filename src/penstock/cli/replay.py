@@ -110,6 +110,7 @@ def _asked(args: argparse.Namespace) -> tuple[str, ...]:
 def _planned(args: argparse.Namespace) -> tuple[Path, ReplayPlan]:
     """The plan that is there already, or a new one, and the folder that it is in."""
     from penstock.cli.clients import open_brokers
+    from penstock.cli.sparking import unreadable
     from penstock.pipeline.folders import expect_writable
     from penstock.pipeline.problem import PipelineError
     from penstock.pipeline.replaying import default_folder, read_plan, write_plan
@@ -127,7 +128,7 @@ def _planned(args: argparse.Namespace) -> tuple[Path, ReplayPlan]:
             write_plan(folder, plan)
             return folder, plan
     except (PipelineError, ApiError, OSError) as problem:
-        raise Problem(f"can't replay {args.topic!r}: {problem}") from problem
+        raise unreadable(problem, f"can't replay {args.topic!r}") from problem
 
 
 def _check_same(plan: ReplayPlan, args: argparse.Namespace, folder: Path, brokers: Brokers) -> None:

@@ -63,6 +63,14 @@ def add_allow_loss(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def unreadable(failure: Exception, doing: str) -> Problem:
+    """What is found out before Spark has anything to do."""
+    from penstock.pipeline.problem import DataLost
+
+    hint = "--allow-loss goes on with what is there." if isinstance(failure, DataLost) else None
+    return Problem(f"{doing}: {failure}", hint)
+
+
 def not_installed(missing: ImportError) -> Problem:
     return Problem(f"this command needs Spark ({missing}).", "Install it with: pip install 'penstock[spark]'")
 
@@ -82,7 +90,9 @@ def _stderr_to(descriptor: int) -> Iterator[None]:
 
 def explain(failure: BaseException, doing: str) -> Problem:
     """Spark wraps what happened in a task in many lines; the one that counts is ours, if there is one."""
-    text = str(failure)
+    from penstock.pipeline.problem import ALLOW_LOSS
+
+    text = str(failure).replace(ALLOW_LOSS, "--allow-loss")
     if ours := OURS.findall(text):
         return Problem(f"{doing}: {ours[-1].strip()}")
     lines = [line for line in text.splitlines() if line.strip()]

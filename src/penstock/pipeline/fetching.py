@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.pipeline.brokers import EARLIEST, LATEST, PASSING, PAUSE_S_FIRST, PAUSE_S_MAX, Brokers, TopicPartition
 from penstock.pipeline.connection import Connection, Unreachable
-from penstock.pipeline.problem import DataLost, PipelineError
+from penstock.pipeline.problem import ALLOW_LOSS, DataLost, PipelineError
 from penstock.protocol.errors import ApiError, CorruptBatch, ErrorCode
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from penstock.protocol.record_batch import HEADER_SIZE, BatchHeader, read_batches
@@ -187,8 +187,8 @@ class RangeFetcher:
         if self._fail_on_data_loss:
             raise DataLost(
                 f"{self._place}: offset {self.position} was to be read, but {problem}. Records may have been deleted "
-                'by retention, or the topic was deleted or made anew. Option failOnDataLoss="false" makes the job go '
-                "on with what is there."
+                f"by retention, or the topic was deleted or made anew. Option {ALLOW_LOSS} makes the job go on with "
+                "what is there."
             )
         self.position = min(go_on_at, self._stop)
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from penstock.pipeline.brokers import EARLIEST, LATEST, Brokers, Topic, TopicPartition
 from penstock.pipeline.fetching import OffsetRange
 from penstock.pipeline.options import Edge, Position, ReadOptions
-from penstock.pipeline.problem import DataLost, OptionError
+from penstock.pipeline.problem import ALLOW_LOSS, DataLost, OptionError
 
 log = logging.getLogger("penstock.source")
 
@@ -81,7 +81,7 @@ def _inside(brokers: Brokers, found: Offsets, options: ReadOptions, side: str) -
         if offset > latest.get(place, offset) and options.fail_on_data_loss:
             raise OptionError(
                 f"option '{side}Offsets' has {offset} for {place}, which ends at {latest[place]}. Option "
-                'failOnDataLoss="false" takes the end instead.'
+                f"{ALLOW_LOSS} takes the end instead."
             )
     return {place: min(offset, latest.get(place, offset)) for place, offset in found.items()}
 
@@ -133,7 +133,7 @@ def _lost(options: ReadOptions, problem: str) -> None:
     else:
         raise DataLost(
             f"{problem}. Records may have been deleted by retention, or the topic was deleted or made anew. Option "
-            'failOnDataLoss="false" makes the job go on with what is there.'
+            f"{ALLOW_LOSS} makes the job go on with what is there."
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+ALLOW_LOSS = 'failOnDataLoss="false"'  # as the source has it; commands put their own option in its place
+
 
 class PipelineError(Exception):
     """Whatever ends a job. Its text says what to do about it, where that is known."""

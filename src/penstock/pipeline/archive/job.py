@@ -11,7 +11,7 @@ from penstock.pipeline.archive import compaction
 from penstock.pipeline.archive.layout import OURS, Archive
 from penstock.pipeline.archive.settings import ArchiveOptions
 from penstock.pipeline.folders import state_folder
-from penstock.pipeline.problem import PipelineError
+from penstock.pipeline.problem import ALLOW_LOSS, PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,6 @@ TRIGGER_S = 60.0
 # page faults.
 WORKERS = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
 CHECKPOINT_NAME_MAX = 100
-OF_SOURCE, OF_COMMAND = 'Option failOnDataLoss="false" makes', "Option --allow-gaps makes"
 CAUSE = re.compile(r"^(?:\S*: )?penstock\.(?:\w+\.)+(?:\w+): (.+)$", re.MULTILINE)
 
 
@@ -85,6 +84,6 @@ def tidy(archive: Archive, topics: list[str]) -> None:
 
 def explain(failure: BaseException) -> PipelineError:
     """What went wrong in a query, without the layers of Spark around it."""
-    text = str(failure).replace(OF_SOURCE, OF_COMMAND)
+    text = str(failure).replace(ALLOW_LOSS, "--allow-gaps")
     causes = CAUSE.findall(text)
     return PipelineError(causes[-1].strip() if causes else text.strip().split("\n", 1)[0])
