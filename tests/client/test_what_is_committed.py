@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
+import signal
+import threading
 import time
 from collections.abc import Callable
 
@@ -10,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import TopicPartition
 
-from penstock.client import Consumer, DeserializationError, MessageTooLarge, Producer, Queue
+from penstock.client import AsyncQueue, Consumer, DeserializationError, MessageTooLarge, Producer, Queue, QueueStopped
 from tests.client.conftest import MakeTopic
 
 Unique = Callable[[str], str]
@@ -151,3 +155,57 @@ def test_a_message_that_can_not_be_read_is_passed_within_the_block(
     assert committed(bootstrap, group, source)[0] >= 2
     with Consumer(bootstrap, unique("group"), dead) as reader:
         assert [message.value for message in reader.messages(1, WAIT_S)] == [b"\xff"]
+
+
+def test_who_polls_commits_in_time_and_behind_as_many_messages_as_told(
+    bootstrap: str, make_topic: MakeTopic, unique: Unique
+) -> None:
+    topic = make_topic()
+    fill(bootstrap, topic, 60)
+    for options in ({"commit_interval_s": 0.1}, {"commit_every": 5, "commit_interval_s": 60}):
+        group = unique("group")
+        with Consumer(bootstrap, group, topic, **options) as consumer:
+            deadline_s = time.monotonic() + WAIT_S
+            for _ in range(40):
+                assert consumer.poll(WAIT_S) is not None
+                time.sleep(0.01)
+            while committed(bootstrap, group, topic)[0] < 5:
+                assert time.monotonic() < deadline_s, options
+
+
+def test_a_callback_that_fails_takes_nobody_with_it(bootstrap: str, make_topic: MakeTopic) -> None:
+    topic, called = make_topic(), threading.Event()
+    with Producer(bootstrap) as producer:
+        producer.send(topic, "a").add_done_callback(lambda _: [][0])
+        time.sleep(0.1)
+        producer.send(topic, "b").add_done_callback(lambda _: called.set())
+        assert called.wait(WAIT_S)
+
+
+async def test_a_queue_is_closed_though_a_task_waits_for_a_job(bootstrap: str, make_topic: MakeTopic) -> None:
+    queue = AsyncQueue(make_topic(), bootstrap)
+
+    async def wait_for_a_job() -> str:
+        try:
+            async with queue.get():
+                return "a job"
+        except QueueStopped:
+            return "stopped"
+
+    waiting = asyncio.create_task(wait_for_a_job())
+    await asyncio.sleep(0.3)
+    await asyncio.wait_for(queue.close(), WAIT_S)
+    assert await waiting == "stopped"
+
+
+def test_a_signal_is_for_every_loop_and_stop_for_one(bootstrap: str, make_topic: MakeTopic, unique: Unique) -> None:
+    topic = make_topic()
+    fill(bootstrap, topic, 6)
+    with Consumer(bootstrap, unique("group"), topic) as consumer:
+        for _ in consumer.messages(1, WAIT_S):
+            consumer.stop()
+        assert len(list(consumer.messages(1, WAIT_S))) == 1
+        for _ in consumer.messages(1, WAIT_S):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert list(consumer.messages(1, WAIT_S)) == []
+        assert consumer.stopping

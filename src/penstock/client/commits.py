@@ -54,9 +54,17 @@ class Commits:
     def is_due(self, now_s: float, messages: int) -> bool:
         return now_s >= self.due_s or messages >= self.every
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether a commit is under way that nobody waits for."""
+        return self._unanswered_s is not None
+
+    def put_off(self, now_s: float) -> None:
+        self.due_s = now_s + self.interval_s
+
     def later(self, positions: Mapping[Place, int], now_s: float) -> None:
         """Commits what is new, without waiting."""
-        self.due_s = now_s + self.interval_s
+        self.put_off(now_s)
         if self._unanswered_s is not None and now_s - self._unanswered_s < ANSWER_TIMEOUT_S:
             return
         offsets = self._new(positions, {})

@@ -38,7 +38,8 @@ class Consumer(Generic[K, V]):
     """Reads topics as a member of a group: each partition is read by one member, and the group remembers how far.
 
     `for message in consumer` goes on until `stop()`, `close()` or a signal. A message counts as processed when the next
-    one is asked for; if an exception leaves the loop it does not, and will be read again.
+    one is asked for; if an exception leaves the loop it does not, and the next consumer reads it again. This one, where
+    it is iterated again, goes on behind it: `seek` to it if it is to be tried again here.
 
     A topic that does not exist is waited for.
 
@@ -93,10 +94,9 @@ class Consumer(Generic[K, V]):
         self._started = False
         self._closed = False
         decoder = Decoder(deserializer(key, "key"), deserializer(value, "value"))
-        commits = Commits(
-            _positive(commit_interval_s, "commit_interval_s"), int(_positive(commit_every, "commit_every"))
-        )
-        self.reader = Reader(self.settings, self.mode, chosen.batch_messages_max, decoder, commits)
+        every = int(_positive(commit_every, "commit_every"))
+        commits = Commits(_positive(commit_interval_s, "commit_interval_s"), every)
+        self.reader = Reader(self.settings, self.mode, min(chosen.batch_messages_max, every), decoder, commits)
         self.reader.filter = make_filter(where)
         self.reader.handles_signals = handle_signals
         self.handlers: Any = None  # what `handler` registered, and `run` will use

@@ -6,6 +6,7 @@ One is made for each message, so it costs no lock, event or future until somebod
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Generator
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
     from penstock.client.producer import Producer
+
+log = logging.getLogger("penstock.client")
 
 WAIT_SLICE_S = 0.05  # another thread may be told of this delivery while we wait for news of any
 
@@ -100,7 +103,10 @@ class Delivery:
                 callback = callbacks.pop(0)
             except IndexError:
                 return
-            callback(self)
+            try:
+                callback(self)
+            except Exception:  # who polls, and is called for others too, has nothing to do with it
+                log.exception("a callback of a message to %r failed", self.topic)
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         if self._acknowledged is None:

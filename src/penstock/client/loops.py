@@ -7,7 +7,7 @@ reader's.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from penstock.client.message import Message
@@ -19,7 +19,7 @@ def until_signals(
     reader: Reader, count: int | None = None, timeout: float | None = None, in_all: bool = False
 ) -> Iterator[Message[Any, Any]]:
     """What `Reader.stream` gives."""
-    with ending_on_signals(reader.stop) if reader.handles_signals else nullcontext():
+    with _signals(reader):
         yield from reader.stream(count, timeout, in_all)
 
 
@@ -27,7 +27,13 @@ def until_stopped(reader: Reader, count: int | None, timeout: float | None) -> I
     """The same, where `stop` ends this loop and not the next one."""
     reader.begin_again()
     try:
-        with ending_on_signals(reader.stop) if reader.handles_signals else nullcontext():
+        with _signals(reader):
             yield from reader.stream(count, timeout)
     finally:
         reader.note_end()
+
+
+def _signals(reader: Reader) -> AbstractContextManager[None]:
+    """While this lasts, a signal stops the reader; one that comes when it is stopped is not ours."""
+    is_ours = reader.handles_signals and not reader.stopping
+    return ending_on_signals(reader.stop_for_good) if is_ours else nullcontext()

@@ -270,6 +270,7 @@ class AsyncQueue:
     async def close(self) -> None:
         """Sends what was put, and leaves the group."""
         self._signals.close()
+        self.queue.stop()  # a task may wait for a job
         await self._in_thread(self.queue.close)
         self._thread.shutdown()
 

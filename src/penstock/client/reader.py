@@ -22,7 +22,7 @@ from confluent_kafka import TopicPartition
 
 from penstock.client.commits import Commits, as_places
 from penstock.client.delivery import CommitOrder, DeliveryMode
-from penstock.client.errors import CommitFailed
+from penstock.client.errors import CommitFailed, PenstockError
 from penstock.client.filtering import HeaderFilter
 from penstock.client.intake import Intake
 from penstock.client.message import Message, Place
@@ -50,6 +50,7 @@ class Reader:
         self.decoder = decoder
         self.stopping = False
         self._ended_by_stop = False  # an iteration has: who begins another one means it
+        self._for_good = False
         self.positions: dict[Place, int] = {}  # the next offset to process, of what was processed here
         self.filter: HeaderFilter | None = None
         self.handles_signals = False
@@ -81,9 +82,13 @@ class Reader:
     def stop(self) -> None:
         self.stopping = True
 
+    def stop_for_good(self) -> None:
+        """On a signal, which is meant for the whole program and not for one of its loops."""
+        self.stopping = self._for_good = True
+
     def begin_again(self) -> None:
         """A new iteration: the `stop` that ended an earlier one was for that one."""
-        if self._ended_by_stop:
+        if self._ended_by_stop and not self._for_good:
             self.stopping = self._ended_by_stop = False
 
     def note_end(self) -> None:
@@ -157,6 +162,8 @@ class Reader:
 
     def refill(self, wait_until_s: float | None) -> bool:
         """Takes more, if nothing is left. Whether it is worth going on: there is something, or the time is not over."""
+        if self._left and self.is_commit_due:
+            self.between()  # for who asks for one message at a time
         if self._left:
             return True
         self.settle()
@@ -177,9 +184,13 @@ class Reader:
         return bool(batch) or wait_until_s is None or self._asked_s < wait_until_s
 
     def between(self) -> None:
-        """Between two messages of a batch, when a commit is due."""
+        """Between two messages of a batch, when a commit is due. Of one that nobody waits for, the answer is heard only
+        when librdkafka is asked for more: the second one of a batch is waited for."""
         now_s = time.monotonic()
-        self.commit_later(now_s)
+        if self.mode.commit_order is CommitOrder.AFTER and self.commits.is_unanswered:
+            self._commit_within()
+        else:
+            self.commit_later(now_s)
         if now_s - self._asked_s > self._give_back_s and self._left:
             self.give_back()
 
@@ -228,6 +239,13 @@ class Reader:
             self.commits.later(self.positions, now_s)
         else:
             self.commits.due_s = now_s + 1.0
+
+    def _commit_within(self) -> None:
+        try:
+            self.commit()
+        except PenstockError as failure:  # it comes again with the next one, or the messages do, which is allowed
+            log.debug("commit put off: %s", failure)
+        self.commits.put_off(time.monotonic())
 
     def _commit_before(self, batch: list[Any]) -> bool:
         """At most once: who can't say that these are read, or only joins, does not hand them out, and they come again
