@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
@@ -21,7 +21,7 @@ from penstock.client.deliveries import Delivery
 from penstock.client.message import K, Message, Place, V
 from penstock.client.names import check_timeout
 from penstock.client.reader import Listener
-from penstock.client.signals import ending_on_signals_of_loop
+from penstock.client.signals import ending_on_signals
 from penstock.client.transactions import Transaction
 
 T = TypeVar("T")
@@ -61,10 +61,12 @@ class AsyncConsumer(Generic[K, V]):
         self.consumer.check_plain()
         await self._in_thread(self.consumer.begin)
         self.consumer.reader.begin_again()
-        with ending_on_signals_of_loop(self.stop) if self._handle_signals else nullcontext():
-            async for message in self._stream(count, timeout, in_all=False):
-                yield message
-        self.consumer.reader.note_end()
+        try:
+            with self.until_signals():
+                async for message in self._stream(count, timeout, in_all=False):
+                    yield message
+        finally:
+            self.consumer.reader.note_end()
 
     async def _stream(self, count: int | None, timeout: float | None, in_all: bool) -> AsyncIterator[Message[K, V]]:
         reader = self.consumer.reader
@@ -90,13 +92,18 @@ class AsyncConsumer(Generic[K, V]):
         """The next message, or None if there is none within `timeout` seconds."""
         check_timeout(timeout)
         self.consumer.check_plain()
-        await self._in_thread(self.consumer.begin)
-        async for message in self._stream(1, timeout, in_all=True):
-            return message
+        with self.until_signals():
+            await self._in_thread(self.consumer.begin)
+            async for message in self._stream(1, timeout, in_all=True):
+                return message
         return None
 
     def stop(self) -> None:
         self.consumer.stop()
+
+    def until_signals(self) -> AbstractContextManager[None]:
+        """While this lasts, a signal stops the consumer; one that comes when it is stopped is not ours."""
+        return ending_on_signals(self.stop) if self._handle_signals and not self.stopping else nullcontext()
 
     @property
     def stopping(self) -> bool:
@@ -160,7 +167,7 @@ class AsyncConsumer(Generic[K, V]):
     async def run(self) -> None:
         """Calls the handler with messages, until `stop()` or a signal. Coroutine functions run in this loop."""
         loop = asyncio.get_running_loop()
-        with ending_on_signals_of_loop(self.stop) if self._handle_signals else nullcontext():
+        with ending_on_signals(self.stop) if self._handle_signals else nullcontext():
             running = asyncio.ensure_future(self._in_thread(handling().run, self.consumer, loop))
             try:
                 await asyncio.shield(running)
@@ -188,12 +195,13 @@ class AsyncConsumer(Generic[K, V]):
 
 
 class AsyncReadingTransaction(Generic[K, V]):
-    """A transaction of an `AsyncConsumer` and an `AsyncProducer`."""
+    """A transaction of an `AsyncConsumer` and an `AsyncProducer`. A signal ends it in order, not in the midst of it."""
 
     def __init__(self, consumer: AsyncConsumer[K, V], producer: AsyncProducer) -> None:
         self._consumer = consumer
         self._producer = producer
         self._transaction: Transaction[K, V] | None = None
+        self._signals = ExitStack()  # until the transaction is decided
 
     async def messages(self, count: int | None = None, timeout: float = 1.0) -> AsyncIterator[Message[K, V]]:
         """What is there within `timeout` seconds, up to `count`."""
@@ -207,7 +215,10 @@ class AsyncReadingTransaction(Generic[K, V]):
         return await self._producer.send(topic, value, **options)
 
     async def __aenter__(self) -> Self:
-        self._transaction = await self._consumer._in_thread(self._begin)
+        with ExitStack() as signals:
+            signals.enter_context(self._consumer.until_signals())
+            self._transaction = await self._consumer._in_thread(self._begin)
+            self._signals = signals.pop_all()
         return self
 
     def _begin(self) -> Transaction[K, V]:
@@ -217,4 +228,5 @@ class AsyncReadingTransaction(Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._transaction is not None
-        await self._consumer._in_thread(self._transaction.__exit__, kind, error, trace)
+        with self._signals:
+            await self._consumer._in_thread(self._transaction.__exit__, kind, error, trace)

@@ -22,7 +22,7 @@ from penstock.client.names import check_timeout, check_topic
 from penstock.client.producer import Headers, Producer
 from penstock.client.profiles import ProfileName
 from penstock.client.serializers import Deserializer, Serializer
-from penstock.client.signals import ending_on_signals, ending_on_signals_of_loop
+from penstock.client.signals import ending_on_signals
 
 CREATE_TIMEOUT_S = 10.0
 JobSerializer = str | tuple[Serializer, Deserializer]
@@ -244,7 +244,7 @@ class AsyncQueue:
         """The next job, for the length of the block. Raises `QueueEmpty` if none comes within `timeout` seconds."""
         if self._handle_signals:
             self._handle_signals = False
-            self._signals.enter_context(ending_on_signals_of_loop(self.stop))
+            self._signals.enter_context(ending_on_signals(self.stop))
         job = await self._take(timeout)
         try:
             yield job

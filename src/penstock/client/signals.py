@@ -1,8 +1,12 @@
-"""SIGTERM and SIGINT end the reading after the message in hand, instead of in the midst of it."""
+"""SIGTERM and SIGINT end the reading after the message in hand, instead of in the midst of it.
+
+A process has one handler of each signal, and may have many that read: tasks of a loop, or a queue within a loop over
+messages, and they end in any order. So there is one handler for all of them, from the first until the last is over.
+It only sets what those that read look at a few times a second; asyncio's loop need not be woken for that.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -12,9 +16,51 @@ from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+Stop = Callable[[], object]
+
+
+class _Ending:
+    """Who is told of a signal, and what the signals did before."""
+
+    def __init__(self) -> None:
+        self._stops: list[Stop] = []
+        self._before: dict[int, Any] = {}
+
+    def add(self, stop: Stop) -> None:
+        self._stops.append(stop)
+        for number in SIGNALS:
+            previous = signal.getsignal(number)
+            if previous is None or previous is signal.SIG_IGN or previous == self._handle:
+                continue  # None: not set from Python, so not ours to restore
+            self._before[number] = previous
+            signal.signal(number, self._handle)
+
+    def remove(self, stop: Stop) -> None:
+        if stop in self._stops:  # a signal has told it, otherwise
+            self._stops.remove(stop)
+        if not self._stops and threading.current_thread() is threading.main_thread():
+            self._restore()
+
+    def _restore(self) -> None:
+        while self._before:
+            number, handler = self._before.popitem()
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._restore()
+        told, self._stops = self._stops, []
+        for stop in told:
+            stop()
+        if not told:  # the last one ended in another thread, which can't restore
+            signal.raise_signal(number)
+
+
+_ending = _Ending()
+
 
 @contextmanager
-def ending_on_signals(stop: Callable[[], object]) -> Iterator[None]:
+def ending_on_signals(stop: Stop) -> Iterator[None]:
     """While this lasts, the first signal calls `stop`, and a second one does what it did before.
 
     Only the main thread can have handlers: in another one, nothing changes. The old handlers come back in the end.
@@ -22,44 +68,8 @@ def ending_on_signals(stop: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before: dict[int, Any] = {}
-
-    def restore() -> None:
-        while before:
-            number, handler = before.popitem()
-            signal.signal(number, handler)
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        restore()
-        stop()
-
-    for number in SIGNALS:
-        previous = signal.getsignal(number)
-        if previous is not None and previous is not signal.SIG_IGN:  # None: not set from Python, so not ours to restore
-            before[number] = previous
-            signal.signal(number, handle)
+    _ending.add(stop)
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread():
-            restore()
-
-
-@contextmanager
-def ending_on_signals_of_loop(stop: Callable[[], object]) -> Iterator[None]:
-    """The same through the running loop: only there can a signal end its wait."""
-    loop = asyncio.get_running_loop()
-    before: list[tuple[int, Any]] = []
-    for number in SIGNALS:
-        previous = signal.getsignal(number)
-        try:
-            loop.add_signal_handler(number, stop)
-        except (NotImplementedError, RuntimeError, ValueError):  # not the main thread, or a loop that has no signals
-            continue
-        before.append((number, previous))
-    try:
-        yield
-    finally:
-        for each, handler in before:
-            loop.remove_signal_handler(each)
-            signal.signal(each, handler)
+        _ending.remove(stop)

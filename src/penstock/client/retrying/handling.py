@@ -169,11 +169,13 @@ def run(consumer: Consumer[Any, Any], loop: asyncio.AbstractEventLoop | None = N
     consumer.reader.begin_again()
     call = _call(registered, loop)
     work = work_of(consumer, registered.options)
-    with ending_on_signals(consumer.stop) if consumer.reader.handles_signals else nullcontext():
-        if _wait_for_topics(consumer):
-            with consumer.handing_over(work):
-                _run_with_retries(work, registered.function if isinstance(call, Direct) else call, call)
-    consumer.reader.note_end()
+    try:
+        with ending_on_signals(consumer.stop) if consumer.reader.handles_signals else nullcontext():
+            if _wait_for_topics(consumer):
+                with consumer.handing_over(work):
+                    _run_with_retries(work, registered.function if isinstance(call, Direct) else call, call)
+    finally:
+        consumer.reader.note_end()
 
 
 def _run_with_retries(work: Work, function: Callable[..., Any], call: Call) -> None:
