@@ -318,11 +318,15 @@ class Producer:
     # ---- the end
 
     def close(self, timeout: float | None = 30.0) -> None:
-        """Sends what is still to be sent. Raises if something was not delivered, and is closed all the same."""
+        """Sends what is still to be sent. What is not acknowledged within `timeout` seconds is given up.
+
+        Raises if something was given up, or was not delivered, and is closed all the same.
+        """
+        check_timeout(timeout)
         if self._closed:
             return
         try:
-            self.flush(timeout)
+            left = self.kafka.flush(-1 if timeout is None else timeout)
         finally:
             self._closed = True
             self._partitions.clear()
@@ -331,6 +335,9 @@ class Producer:
             self._awaited.set()
             if self._poller is not None and self._poller is not threading.current_thread():
                 self._poller.join()
+        if left:
+            raise given_up(left, timeout)
+        self._raise_failures()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -356,6 +363,15 @@ def no_room(topic: str, timeout_s: float) -> DeliveryFailed:
         f"there was no room for a message to {topic!r} within {timeout_s} s.",
         "The broker takes less than is sent, or can't be reached. Nothing of this message was sent.",
         retriable=True,
+    )
+
+
+def given_up(count: int, timeout_s: float | None) -> DeliveryFailed:
+    what = "1 message was" if count == 1 else f"{count} messages were"
+    return DeliveryFailed(
+        f"{what} given up: not acknowledged within {timeout_s} s, and a producer that is closed sends nothing more.",
+        "Send again, with another producer, what must arrive; what was on its way may be in the topic all the same. "
+        "close(timeout) says how long to wait, and the exception() of each Delivery which ones they are.",
     )
 
 
