@@ -73,7 +73,7 @@ def test_exactly_once_reads_what_is_committed() -> None:
         ({"linger.m": 5}, "Did you mean 'linger.ms'"),
         ({"qqqqqq": 5}, r"CONFIGURATION\.md"),
         ({"linger.ms": -5}, "outside allowed range"),
-        ({"acks": "all", "linger.ms": "soon"}, "queue.buffering.max.ms"),
+        ({"acks": "all", "linger.ms": "soon"}, r"linger\.ms"),
         ({"max.in.flight": 50}, "max.in.flight"),
     ],
 )

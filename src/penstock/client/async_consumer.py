@@ -15,9 +15,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
+from penstock.client.arguments import check_count
 from penstock.client.async_producer import AsyncProducer
 from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
+from penstock.client.errors import UsageError
 from penstock.client.message import K, Message, Place, V
 from penstock.client.names import check_timeout
 from penstock.client.reader import Listener
@@ -58,6 +60,7 @@ class AsyncConsumer(Generic[K, V]):
     async def messages(self, count: int | None = None, timeout: float | None = None) -> AsyncIterator[Message[K, V]]:
         """Until `count` messages were handed out, or none came for `timeout` seconds, or `stop()` or a signal."""
         check_timeout(timeout)
+        check_count(count)
         self.consumer.check_plain()
         await self._in_thread(self.consumer.begin)
         self.consumer.reader.begin_again()
@@ -113,6 +116,11 @@ class AsyncConsumer(Generic[K, V]):
 
     def transaction(self, producer: AsyncProducer) -> AsyncReadingTransaction[K, V]:
         """`async with consumer.transaction(producer) as txn: async for message in txn.messages(): …`."""
+        if not isinstance(producer, AsyncProducer):
+            raise UsageError(
+                f"a transaction of an AsyncConsumer has an AsyncProducer, not {type(producer).__name__}.",
+                "With a Producer, read with a Consumer.",
+            )
         return AsyncReadingTransaction(self, producer)
 
     # ---- how far, and where to
@@ -206,6 +214,8 @@ class AsyncReadingTransaction(Generic[K, V]):
     async def messages(self, count: int | None = None, timeout: float = 1.0) -> AsyncIterator[Message[K, V]]:
         """What is there within `timeout` seconds, up to `count`."""
         assert self._transaction is not None
+        check_timeout(timeout)
+        check_count(count)
         async for message in self._consumer._stream(count, timeout, in_all=True):
             self._transaction.check_not_lost()
             yield message

@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from penstock.client.arguments import check_seconds
 from penstock.client.deliveries import Delivery
 from penstock.client.message import Receipt
 from penstock.client.producer import ROOM_SLICE_S, Headers, Producer, no_room
@@ -27,7 +28,7 @@ class AsyncProducer:
 
     def __init__(self, bootstrap: str | None = None, *, send_timeout_s: float = 60.0, **options: Any) -> None:
         self.producer: Producer = _NonBlocking(bootstrap, **options)
-        self._send_timeout_s = send_timeout_s
+        self._send_timeout_s = check_seconds(send_timeout_s, "send_timeout_s")
 
     async def send(
         self,

@@ -12,9 +12,10 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 from confluent_kafka import KafkaException
 
 from penstock.client.admin import is_missing
+from penstock.client.arguments import check_count, check_places, check_positive, check_seconds
 from penstock.client.commits import Commits
 from penstock.client.delivery import DeliveryName, find_delivery
-from penstock.client.errors import SettingsError, UsageError, after
+from penstock.client.errors import BadName, PenstockError, SettingsError, UsageError, after
 from penstock.client.filtering import HeaderFilter, Where, make_filter
 from penstock.client.lagging import lags, offsets_at
 from penstock.client.loops import until_signals, until_stopped
@@ -90,12 +91,12 @@ class Consumer(Generic[K, V]):
             "auto.offset.reset": _reset(start),
         }
         self.settings = consumer_settings(self.mode, chosen, arguments, settings)
-        self._connect_timeout_s = connect_timeout_s
+        self._connect_timeout_s = check_seconds(connect_timeout_s, "connect_timeout_s")
         self._started = False
         self._closed = False
         decoder = Decoder(deserializer(key, "key"), deserializer(value, "value"))
-        every = int(_positive(commit_every, "commit_every"))
-        commits = Commits(_positive(commit_interval_s, "commit_interval_s"), every)
+        every = int(check_positive(commit_every, "commit_every"))
+        commits = Commits(check_positive(commit_interval_s, "commit_interval_s"), every)
         self.reader = Reader(self.settings, self.mode, min(chosen.batch_messages_max, every), decoder, commits)
         self.reader.filter = make_filter(where)
         self.reader.handles_signals = handle_signals
@@ -110,6 +111,7 @@ class Consumer(Generic[K, V]):
     def messages(self, count: int | None = None, timeout: float | None = None) -> Iterator[Message[K, V]]:
         """The same as iterating, until `count` messages were handed out, or none came for `timeout` seconds."""
         check_timeout(timeout)
+        check_count(count)
         self.check_plain()
         self.begin()
         return until_stopped(self.reader, count, timeout)
@@ -139,7 +141,7 @@ class Consumer(Generic[K, V]):
             self.reader.kafka.list_topics(self._sample_topic(), self._connect_timeout_s)
         except KafkaException as failure:
             raise no_broker(self.bootstrap, failure.args[0]) from failure
-        self.reader.subscribe(self.topics)
+        self._subscribe()
         self._started = True
 
     def is_missing(self, topic: str) -> bool:
@@ -159,12 +161,26 @@ class Consumer(Generic[K, V]):
         self._check_open()
         self.topics = list(dict.fromkeys([*self.topics, *check_topics(topics)]))
         if self._started:
+            self._subscribe()
+
+    def _subscribe(self) -> None:
+        try:
             self.reader.subscribe(self.topics)
+        except PenstockError as failure:
+            if failure.kafka_error != "_INVALID_ARG":
+                raise
+            patterns = ", ".join(repr(topic) for topic in self.topics if topic.startswith("^"))
+            raise BadName(
+                f"librdkafka can't read {patterns} as a regular expression.",
+                "What begins with ^ is one of POSIX (extended), such as '^orders-.*'.",
+                kafka_error=failure.kafka_error,
+            ) from failure
 
     def stop(self) -> None:
         """Ends the iteration after the message in hand. May be called from any thread, and from a signal's handler.
 
-        What is begun after that, a loop or `run()`, reads on; `poll` gives nothing until then.
+        It is for one loop, or one `run()`: the one that is under way, or else the next one, which ends at once. What is
+        begun after that reads on; `poll` gives nothing until then.
         """
         self.reader.stopping = True
 
@@ -186,6 +202,11 @@ class Consumer(Generic[K, V]):
         if not self.mode.is_transactional:
             raise UsageError(
                 f"a consumer with delivery={self.mode.name!r} has no transactions.", "Make it delivery='exactly-once'."
+            )
+        if not isinstance(producer, Producer):
+            raise UsageError(
+                f"a transaction of a Consumer has a Producer, not {type(producer).__name__}.",
+                "With an AsyncProducer, read with an AsyncConsumer.",
             )
         producer.check_transactional()
         self.begin()
@@ -233,8 +254,8 @@ class Consumer(Generic[K, V]):
         """
         self._check_not_running()
         timestamp_ms = _timestamp_ms(moment)
-        ours = self._joined()
-        self.reader.seek(offsets_at(self.reader.kafka, places or ours, timestamp_ms))
+        chosen = check_places(places, self._joined())
+        self.reader.seek(offsets_at(self.reader.kafka, chosen, timestamp_ms))
 
     def _wait_to_join(self) -> list[Place]:
         """The partitions of this member, once the group has said which. They may be none."""
@@ -253,13 +274,11 @@ class Consumer(Generic[K, V]):
 
     def pause(self, *places: Place) -> None:
         """Reads nothing more of these partitions, or of all, until they are resumed. The membership stays."""
-        ours = self._joined()
-        self.reader.pause(places or ours)
+        self.reader.pause(check_places(places, self._joined()))
 
     def resume(self, *places: Place) -> None:
         """Reads these partitions, or all, again."""
-        ours = self._joined()
-        self.reader.resume(places or ours)
+        self.reader.resume(check_places(places, self._joined()))
 
     # ---- rebalances
 
@@ -353,12 +372,6 @@ def _timestamp_ms(moment: datetime) -> int:
 
 
 def _reset(start: str) -> str:
-    if start not in RESETS:
+    if not isinstance(start, str) or start not in RESETS:
         raise SettingsError(f"start={start!r} is unknown.", f"There are {', '.join(map(repr, RESETS))}.")
     return RESETS[start]
-
-
-def _positive(value: float, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-        raise SettingsError(f"{name}={value!r} is no number above 0.")
-    return value

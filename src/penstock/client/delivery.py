@@ -74,7 +74,7 @@ _MODES: dict[str, DeliveryMode] = {each.name: each for each in (AT_MOST_ONCE, AT
 
 
 def find_delivery(name: str) -> DeliveryMode:
-    if name in _MODES:
+    if isinstance(name, str) and name in _MODES:
         return _MODES[name]
     hint = near_miss(str(name), _MODES) or f"There are {', '.join(map(repr, _MODES))}."
     raise SettingsError(f"there is no delivery {name!r}.", hint)

@@ -228,6 +228,12 @@ _KINDS: tuple[tuple[frozenset[int], type[PenstockError], str], ...] = (
         CommitFailed,
         "The group gave the partitions to another member; what was read will be read there again.",
     ),
+    (
+        frozenset({KafkaError._AUTO_OFFSET_RESET}),
+        PenstockError,
+        "The group has no offset there that still exists, and start='fail' asks to be told. Say where to begin: "
+        "start='earliest' or 'latest', or 'penstock group reset'.",
+    ),
 )
 
 

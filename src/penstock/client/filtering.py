@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
-from penstock.client.errors import SettingsError
+from penstock.client.errors import SettingsError, UsageError
 from penstock.client.message import Header
 
 Terms = Mapping[str, frozenset[bytes]]  # a header's name, and the values that will do
@@ -41,7 +41,13 @@ class FunctionFilter:
         self._function = function
 
     def accepts(self, headers: list[Header]) -> bool:
-        return bool(self._function(headers))
+        try:
+            return bool(self._function(headers))
+        except Exception as failure:
+            raise UsageError(
+                f"where failed on a message with the headers {headers!r}: {type(failure).__name__}: {failure}.",
+                "It gets a list of pairs, (name, bytes), which may be empty, and says whether the message is wanted.",
+            ) from failure
 
     def as_terms(self) -> Terms | None:
         return None

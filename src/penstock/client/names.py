@@ -14,6 +14,7 @@ NAME_LENGTH_MAX = 249
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _TOPIC_HINT = f"A topic's name has letters, digits, '.', '_' and '-', and at most {NAME_LENGTH_MAX} of them."
+_TOPICS_HINT = "Consumer(group='billing', topics=['orders'])"
 
 
 def check_timeout(timeout: float | None) -> None:
@@ -33,9 +34,11 @@ def check_topic(name: str) -> str:
 
 def check_topics(topics: str | Iterable[str]) -> list[str]:
     """One topic or several. A name that begins with '^' is a regular expression over the names of all topics."""
+    if not isinstance(topics, Iterable):
+        raise BadName(f"topics={topics!r} names no topic.", _TOPICS_HINT)
     names = [topics] if isinstance(topics, str) else list(topics)
     if not names:
-        raise BadName("a consumer needs a topic to read.", "Consumer(group='billing', topics=['orders'])")
+        raise BadName("a consumer needs a topic to read.", _TOPICS_HINT)
     for name in names:
         if not isinstance(name, str) or not name.startswith("^"):
             check_topic(name)

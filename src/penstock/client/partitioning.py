@@ -27,14 +27,20 @@ def split_partitioner(given: str | Partitioner | None) -> tuple[str, Partitioner
         return DEFAULT_PARTITIONER, None
     if callable(given):
         return DEFAULT_PARTITIONER, given
-    if given in PARTITIONERS:
+    if isinstance(given, str) and given in PARTITIONERS:
         return given, None
     hint = near_miss(str(given), PARTITIONERS) or f"There are {', '.join(PARTITIONERS)}; or give a callable."
     raise SettingsError(f"there is no partitioner {given!r}.", hint)
 
 
 def choose_partition(partitioner: Partitioner, key: bytes | None, partitions: int, topic: str) -> int:
-    chosen = partitioner(key, partitions)
+    try:
+        chosen = partitioner(key, partitions)
+    except Exception as failure:
+        raise UsageError(
+            f"the partitioner failed for topic {topic!r}: {type(failure).__name__}: {failure}.",
+            "It gets the key's bytes, or None, and the count of partitions. Nothing was sent.",
+        ) from failure
     if not isinstance(chosen, int) or not 0 <= chosen < partitions:
         raise UsageError(
             f"the partitioner chose {chosen!r} for topic {topic!r}.", f"It must return 0 to {partitions - 1} here."

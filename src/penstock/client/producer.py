@@ -12,6 +12,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as KafkaProducer
 
+from penstock.client.arguments import check_header_names, check_partition, check_seconds, check_timestamp
 from penstock.client.deliveries import Delivery, WakeUps
 from penstock.client.delivery import DeliveryName, find_delivery
 from penstock.client.errors import (
@@ -84,8 +85,8 @@ class Producer:
         self.settings = producer_settings(self.mode, find_profile(profile), arguments, settings)
         self._write_key = serializer(key, "key")
         self._write_value = serializer(value, "value")
-        self._send_timeout_s = send_timeout_s
-        self.connect_timeout_s = connect_timeout_s
+        self._send_timeout_s = check_seconds(send_timeout_s, "send_timeout_s")
+        self.connect_timeout_s = check_seconds(connect_timeout_s, "connect_timeout_s")
         self._partitions: dict[str, int] = {}  # of the topics that were sent to
         self._unpolled = 0
         self._failures: dict[int, Delivery] = {}  # that nobody asked about
@@ -142,6 +143,7 @@ class Producer:
         except KafkaException as failure:
             raise self._refusal(failure.args[0], topic) from failure
         except (TypeError, OverflowError) as failure:
+            check_partition(partition)
             raise wrong_type(value, key, headers, topic) from failure
         self._unpolled += 1
         if self._unpolled >= POLL_EVERY:
@@ -160,7 +162,10 @@ class Producer:
         timestamp_ms: int | None,
     ) -> None:
         pairs: Any = headers if headers is None or isinstance(headers, (dict, list)) else _pairs(headers)
-        self._produce(topic, value, key, partition, delivery.settle, None, timestamp_ms or 0, pairs or None)
+        if pairs:
+            check_header_names(pairs)
+        at_ms = 0 if timestamp_ms is None else check_timestamp(timestamp_ms)
+        self._produce(topic, value, key, partition, delivery.settle, None, at_ms, pairs or None)
 
     def wait_for_room(self, topic: str, value: Any, key: Any, partition: int, delivery: Delivery, *more: Any) -> None:
         """Back-pressure: the queue is full because the broker takes less than we give."""

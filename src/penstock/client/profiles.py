@@ -72,7 +72,7 @@ _PROFILES: dict[str, Profile] = {each.name: each for each in (LATENCY, BALANCED,
 
 
 def find_profile(name: str) -> Profile:
-    if name in _PROFILES:
+    if isinstance(name, str) and name in _PROFILES:
         return _PROFILES[name]
     hint = near_miss(str(name), _PROFILES) or f"There are {', '.join(map(repr, _PROFILES))}."
     raise SettingsError(f"there is no profile {name!r}.", hint)

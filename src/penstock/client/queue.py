@@ -60,7 +60,7 @@ class Queue:
         partitions: int = 6,
         value: JobSerializer = "json",
         retry: Any = None,
-        dead_letter: bool = False,
+        dead_letter: bool | str = False,
         profile: ProfileName = "latency",
         handle_signals: bool = True,
         producer_settings: dict[str, Any] | None = None,
@@ -79,7 +79,9 @@ class Queue:
             handle_signals=False,
             settings={"partition.assignment.strategy": "range,roundrobin", **(consumer_settings or {})},
         )
-        self._retries = {"retry": retry, "dead_letter": dead_letter} if retry is not None or dead_letter else None
+        self._retries = retry is not None or bool(dead_letter)
+        if self._retries:
+            handling().register(self._consumer, lambda job: None, retry=retry, dead_letter=dead_letter)
         self._work: Any = None
         self._getting = threading.Lock()
         self._meeting = threading.Lock()
@@ -183,19 +185,17 @@ class Queue:
 
     def _next(self, timeout: float | None) -> Message[Any, Any] | None:
         self._meet()
-        if self._retries is None:
+        if not self._retries:
             self._consumer.begin()
             return next(self._consumer.reader.stream(1, timeout), None)
         if self._work is None:
-            self._work = self._make_work(self._retries)
+            self._work = self._make_work()
         job: Message[Any, Any] | None = self._work.next(timeout)
         return job
 
-    def _make_work(self, retries: dict[str, Any]) -> Any:
+    def _make_work(self) -> Any:
         self._consumer.begin()
-        retrying = handling()
-        retrying.register(self._consumer, lambda job: None, **retries)
-        work = retrying.work_of(self._consumer, self._consumer.handlers.options)
+        work = handling().work_of(self._consumer, self._consumer.handlers.options)
         work.start()
         return work
 

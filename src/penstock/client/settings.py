@@ -6,6 +6,7 @@ another setting is an error that names both.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -87,6 +88,8 @@ def _canonical(overrides: Mapping[str, Any] | None) -> Settings:
     found: Settings = {}
     said: dict[str, str] = {}
     for name, value in overrides.items():
+        if not isinstance(name, str):
+            raise SettingsError(f"settings: {name!r} is no name of a setting.", "For example: {'linger.ms': 5}")
         known = ALIASES.get(name, name)
         if known in said:
             raise SettingsError(f"{said[known]} and {name} are two names of one setting.", "Give one of them.")
@@ -121,8 +124,16 @@ def refused(failure: KafkaException, names: Mapping[str, Any]) -> PenstockError:
             return SettingsError(f"there is no setting {name!r}.", hint, kafka_error=error.name())
     if error.name() in ("_INVALID_ARG", "_CONFLICT"):
         text = text.removeprefix("Failed to create producer: ").removeprefix("Failed to create consumer: ")
-        return SettingsError(f"settings: {text.rstrip('.')}.", kafka_error=error.name())
+        hint = "librdkafka's CONFIGURATION.md says what each may be."
+        return SettingsError(f"settings: {_by_our_names(text).rstrip('.')}.", hint, kafka_error=error.name())
     return from_kafka(error, "making a client")
+
+
+def _by_our_names(text: str) -> str:
+    """librdkafka speaks of a setting by its own name of it, which is seldom the one that was given."""
+    for alias, name in ALIASES.items():
+        text = re.sub(rf"(?<![\w.]){re.escape(alias)}(?![\w.])", name, text)
+    return text
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -10,10 +10,10 @@ from penstock.client.consumer import Consumer
 from penstock.client.deliveries import Delivery
 from penstock.client.delivery import DeliveryName, find_delivery
 from penstock.client.errors import SettingsError
-from penstock.client.names import check_topic
+from penstock.client.names import check_topic, find_bootstrap
 from penstock.client.producer import Headers, Producer
-from penstock.client.profiles import ProfileName
-from penstock.client.serializers import Serializer
+from penstock.client.profiles import ProfileName, find_profile
+from penstock.client.serializers import Serializer, serializer
 
 
 class Topic:
@@ -46,7 +46,10 @@ class Topic:
                 "Send in transactions: Producer(delivery='exactly-once').transaction(). "
                 "To read so: topic.subscribe(group, delivery='exactly-once').",
             )
-        self._bootstrap = bootstrap
+        self._bootstrap = find_bootstrap(bootstrap)
+        find_profile(profile)
+        serializer(key, "key")
+        serializer(value, "value")
         self._delivery: DeliveryName = delivery
         self._profile: ProfileName = profile
         self._key = key

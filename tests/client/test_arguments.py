@@ -1,0 +1,175 @@
+"""What is given to a call and can't be meant: an exception of ours that names it and says what will do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from penstock.client import (
+    AsyncConsumer,
+    AsyncProducer,
+    BadName,
+    Consumer,
+    PenstockError,
+    Producer,
+    Queue,
+    SerializationError,
+    SettingsError,
+    Topic,
+    UsageError,
+)
+from penstock.testing import PenstockBroker
+
+NOWHERE = "127.0.0.1:1"
+WAIT_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[PenstockBroker]:
+    with PenstockBroker(group_initial_rebalance_delay_ms=0) as broker:
+        broker.produce("orders", "1", "2")
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def producer(broker: PenstockBroker) -> Iterator[Producer]:
+    with Producer(broker.bootstrap) as producer:
+        yield producer
+
+
+@pytest.fixture(scope="module")
+def consumer(broker: PenstockBroker) -> Iterator[Consumer[bytes, bytes]]:
+    with Consumer[bytes, bytes](broker.bootstrap, "readers", "orders") as consumer:
+        yield consumer
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "words"),
+    [
+        (lambda: Consumer(NOWHERE, "group", None), BadName, "topics=None"),  # type: ignore[arg-type]
+        (lambda: Consumer(NOWHERE, "group", 5), BadName, "topics=5"),  # type: ignore[arg-type]
+        (lambda: Consumer(NOWHERE, "group", "t").also_read(5), BadName, "topics=5"),  # type: ignore[arg-type]
+        (lambda: Consumer(NOWHERE, "group", "t", connect_timeout_s="5"), SettingsError, "connect_timeout_s='5'"),  # type: ignore[arg-type]
+        (lambda: Consumer(NOWHERE, "group", "t", start=["x"]), SettingsError, "'earliest'"),  # type: ignore[arg-type]
+        (lambda: Producer(NOWHERE, connect_timeout_s="5"), SettingsError, "connect_timeout_s='5'"),  # type: ignore[arg-type]
+        (lambda: Producer(NOWHERE, send_timeout_s=-1), SettingsError, "send_timeout_s=-1"),
+        (lambda: AsyncProducer(NOWHERE, send_timeout_s="5"), SettingsError, "send_timeout_s='5'"),  # type: ignore[arg-type]
+        (lambda: Producer(NOWHERE, delivery=["x"]), SettingsError, "'at-least-once'"),  # type: ignore[arg-type]
+        (lambda: Producer(NOWHERE, profile={}), SettingsError, "'balanced'"),  # type: ignore[arg-type]
+        (lambda: Producer(NOWHERE, settings={5: 1}), SettingsError, "5 is no name"),  # type: ignore[dict-item]
+        (lambda: Queue("jobs", NOWHERE, retry="5"), SettingsError, "Retry(attempts=5)"),
+        (lambda: Queue("jobs", NOWHERE, dead_letter=5), SettingsError, "dead_letter is 5"),  # type: ignore[arg-type]
+        (lambda: Topic("orders", NOWHERE, key="jsno"), SettingsError, "'json'"),
+        (lambda: Topic("orders", NOWHERE, value="jsno"), SettingsError, "'json'"),
+        (lambda: Topic("orders", "nowhere"), SettingsError, "HOST:PORT"),
+        (lambda: Topic("orders", NOWHERE, profile="fast"), SettingsError, "'latency'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_client_that_can_not_be_made_so(make: Callable[[], object], kind: type[PenstockError], words: str) -> None:
+    with pytest.raises(kind) as caught:
+        make()
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"delivery.timeout.ms": 60_000, "transaction.timeout.ms": 5_000}, "`delivery.timeout.ms` must be"),
+        ({"linger.ms": "soon"}, '"linger.ms"'),
+    ],
+)
+def test_settings_that_fight_are_called_what_they_were_given_as(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Producer(NOWHERE, delivery="exactly-once", settings=settings)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"partition": "0"},
+        {"partition": 1.0},
+        {"partition": 2**40},
+        {"timestamp_ms": "now"},
+        {"timestamp_ms": 1.5},
+        {"timestamp_ms": 10**30},
+        {"timestamp_ms": -7},
+        {"timestamp_ms": 0},  # which librdkafka takes for now
+    ],
+)
+def test_a_message_with_a_number_that_is_none(producer: Producer, message: dict[str, Any]) -> None:
+    [(name, value)] = message.items()
+    with pytest.raises(UsageError) as caught:
+        producer.send("orders", b"", **message)
+    assert f"{name}={value!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize("headers", [{5: "x"}, [(b"name", "x")], [("name",)], "name", 5])
+def test_headers_without_names(producer: Producer, headers: Any) -> None:
+    with pytest.raises(SerializationError, match="Headers are"):
+        producer.send("orders", b"", headers=headers)
+
+
+def test_a_partitioner_that_fails(broker: PenstockBroker) -> None:
+    with (
+        Producer(broker.bootstrap, partitioner=lambda key, count: 1 // 0) as producer,
+        pytest.raises(UsageError, match="partitioner failed for topic 'orders': ZeroDivisionError") as caught,
+    ):
+        producer.send("orders", b"")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda consumer: consumer.messages(count="3"), "count='3'"),
+        (lambda consumer: consumer.messages(count=-1), "count=-1"),
+        (lambda consumer: consumer.pause("orders"), "('orders', 0)"),
+        (lambda consumer: consumer.pause(("other", 0)), "It reads orders[0]"),
+        (lambda consumer: consumer.resume(("orders", "0")), "('orders', 0)"),
+        (lambda consumer: consumer.resume(("orders", 9)), "It reads orders[0]"),
+        (lambda consumer: consumer.seek_to_time(datetime.now(UTC), ("other", 0)), "It reads orders[0]"),
+    ],
+)
+def test_a_consumer_that_can_not_be_asked_so(
+    consumer: Consumer[bytes, bytes], call: Callable[[Consumer[bytes, bytes]], object], words: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        call(consumer)
+    assert words in str(caught.value)
+
+
+async def test_an_asynchronous_consumer_that_can_not_be_asked_so(broker: PenstockBroker) -> None:
+    async with AsyncConsumer[bytes, bytes](broker.bootstrap, "asynchronous", "orders") as consumer:
+        with pytest.raises(UsageError, match="count=-1"):
+            [message async for message in consumer.messages(count=-1)]
+
+
+def test_a_transaction_of_two_kinds_of_clients() -> None:
+    consumer = Consumer[bytes, bytes](NOWHERE, "group", "orders", delivery="exactly-once")
+    asynchronous = AsyncConsumer[bytes, bytes](NOWHERE, "group", "orders", delivery="exactly-once")
+    with pytest.raises(UsageError, match="not AsyncProducer"):
+        consumer.transaction(AsyncProducer(NOWHERE, delivery="exactly-once"))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="not Producer"):
+        asynchronous.transaction(Producer(NOWHERE, delivery="exactly-once"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"topics": "^["}, BadName, "'^['"),
+        ({"topics": "orders", "start": "fail"}, PenstockError, "start='earliest'"),
+        ({"topics": "orders", "where": lambda headers: headers[0]}, UsageError, "where failed"),
+    ],
+)
+def test_what_shows_only_when_it_is_read(
+    broker: PenstockBroker, options: dict[str, Any], kind: type[PenstockError], words: str
+) -> None:
+    with Consumer[bytes, bytes](broker.bootstrap, f"{kind.__name__}", **options) as consumer:
+        with pytest.raises(kind) as caught:
+            consumer.poll(WAIT_S)
+        assert words in str(caught.value)
+        assert caught.value.hint
