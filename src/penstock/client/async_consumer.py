@@ -106,7 +106,8 @@ class AsyncConsumer(Generic[K, V]):
 
     def until_signals(self) -> AbstractContextManager[None]:
         """While this lasts, a signal stops the consumer; one that comes when it is stopped is not ours."""
-        return ending_on_signals(self.stop) if self._handle_signals and not self.stopping else nullcontext()
+        is_ours = self._handle_signals and not self.stopping
+        return ending_on_signals(self.consumer.reader.stop_for_good) if is_ours else nullcontext()
 
     @property
     def stopping(self) -> bool:
