@@ -18,9 +18,10 @@ from penstock.client.retrying.waiting import Waiting
 
 @given(st.data())
 def test_a_position_is_the_first_message_that_is_not_done(data: st.DataObject) -> None:
-    ledger, done, on_their_way, offset = Ledger(5), set(range(5)), set(), 5
+    ledger, done, offset = Ledger(5), set(range(5)), 5
+    on_their_way: set[int] = set()
     for _ in range(data.draw(st.integers(0, 40))):
-        step = data.draw(st.sampled_from(["handled", "handing over", "acknowledged"]))
+        step = data.draw(st.sampled_from(["handled", "handing over", "acknowledged", "all acknowledged"]))
         if step == "handled":
             ledger.handled(offset)
             done.add(offset)
@@ -29,6 +30,10 @@ def test_a_position_is_the_first_message_that_is_not_done(data: st.DataObject) -
             ledger.handing_over(offset)
             on_their_way.add(offset)
             offset += 1
+        elif step == "all acknowledged":
+            ledger.all_acknowledged()
+            done |= on_their_way
+            on_their_way.clear()
         elif on_their_way:
             chosen = data.draw(st.sampled_from(sorted(on_their_way)))
             on_their_way.remove(chosen)

@@ -58,6 +58,7 @@ class Assigned:
     def at(self, offset: int, mark: Mark | None) -> TopicPartition:
         return TopicPartition(*self.key, offset, metadata="" if mark is None else mark.encode())
 
-    def progress(self, now_ms: int) -> TopicPartition:
-        position = self.ledger.position
+    def progress(self, now_ms: int, position: int | None = None) -> TopicPartition:
+        """To where all is done, if nothing else is said."""
+        position = self.ledger.position if position is None else position
         return self.at(position, self.watch.working(position, now_ms))

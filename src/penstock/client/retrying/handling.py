@@ -185,8 +185,10 @@ def _run_with_retries(work: Work, function: Callable[..., Any], call: Call) -> N
     except AllStuck as stuck:
         raise stuck.as_error() from None
     finally:
-        work.close()
-        call.close()
+        try:
+            work.close()
+        finally:
+            call.close()
 
 
 def _wait_for_topics(consumer: Consumer[Any, Any]) -> bool:

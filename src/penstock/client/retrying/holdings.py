@@ -88,12 +88,11 @@ class Holdings:
 
     def hand_over(self, part: Assigned, offset: int, copy: Copy) -> None:
         self.uncommitted += 1
+        part.ledger.handing_over(offset)
         if self.transactional is not None:
-            part.ledger.handled(offset)
             self.transactional.kept.append(copy)
             return
         assert self.acknowledged is not None
-        part.ledger.handing_over(offset)
         self.acknowledged.send(copy, partial(part.ledger.acknowledged, offset))
 
     def dispatch(self) -> None:
@@ -125,13 +124,11 @@ class Holdings:
         self.uncommitted = 0
         self.is_trying = False
         self.commit_at = time.monotonic() + self._interval_s
-        moment_ms = now_ms()
-        moved = self._moved()
-        offsets = [part.progress(moment_ms) for part in moved]
         if self.transactional is not None and self.transactional.kept:
-            if not self._commit_kept(self.transactional, offsets):
-                return moved
-        elif moved:
+            return self._commit_kept(self.transactional)
+        moment_ms = now_ms()
+        if moved := self._moved():
+            offsets = [part.progress(moment_ms) for part in moved]
             try:
                 self._client.commit(offsets=offsets, asynchronous=True)
                 self._unanswered = offsets
@@ -141,17 +138,25 @@ class Holdings:
         _note(moved)
         return []
 
-    def _commit_kept(self, transactional: Transactional, offsets: list[TopicPartition]) -> bool:
-        """False when the partitions are not ours any more."""
+    def _commit_kept(self, transactional: Transactional) -> list[Assigned]:
+        """Returns what `commit` does. If it raises, copies are kept, and positions stay before their sources."""
+        ours = self.parts.values()
+        moved = [part for part in ours if part.begun and part.ledger.next_offset != part.ledger.committed]
+        moment_ms = now_ms()
+        offsets = [part.progress(moment_ms, part.ledger.next_offset) for part in moved]
         behind = [place for place in self._unanswered if (place.topic, place.partition) in self.parts]
         if not behind or self.commit_now([], behind):  # else it might come after the transaction's, and undo it
             try:
                 transactional.commit(self._client, offsets)
-                return True
             except PartitionsLost:
                 pass
+            else:
+                for part in moved:
+                    part.ledger.all_acknowledged()
+                _note(moved)
+                return []
         transactional.kept.clear()
-        return False
+        return moved
 
     def commit_now(self, parts: list[Assigned], offsets: list[TopicPartition]) -> bool:
         """Waited for. False when the partitions are not ours any more."""
@@ -186,28 +191,41 @@ class Holdings:
         return self.commit_now(others, [attempt, *(each.progress(moment_ms) for each in others)])
 
     def finish(self, keys: Iterable[Key]) -> list[Assigned]:
-        """A last commit for these; returns what `commit` does. Marks go away, but where copies are on their way."""
-        lost = self.commit() if self.has_kept() else []  # with copies that nobody will see: their sources are not done
-        self.wait_for_acknowledgements()
-        ours = [self.parts[key] for key in keys if key in self.parts]
-        parts = [part for part in ours if part.begun and part not in lost]
+        """A last commit for these; returns what `commit` does. Marks go away, but where copies are on their way.
+
+        What is before copies that can't be committed is committed nevertheless, before the error is raised.
+        """
+        lost: list[Assigned] = []
+        try:
+            if self.has_kept():
+                lost = self.commit()  # else nobody will see the copies: their sources are not done
+        finally:
+            self.wait_for_acknowledgements()
+            ours = [self.parts[key] for key in keys if key in self.parts]
+            self._commit_last([part for part in ours if part.begun and part not in lost])
+        return lost
+
+    def _commit_last(self, parts: list[Assigned]) -> None:
+        if self.transactional is not None and self.transactional.is_in_doubt:
+            # Their positions may be behind the copies already, with them, and must not come back before them.
+            parts = [part for part in parts if not part.ledger.on_their_way]
         if not parts:
-            return lost
-        moment_ms = now_ms()
+            return
+        moment_ms, are_aborted = now_ms(), self.transactional is not None
         offsets = [
-            part.progress(moment_ms) if part.ledger.on_their_way else part.at(part.ledger.position, None)
+            part.at(part.ledger.position, None)
+            if are_aborted or not part.ledger.on_their_way
+            else part.progress(moment_ms)
             for part in parts
         ]
         try:
             self.commit_now(parts, offsets)
         except PenstockError as failure:
             log.warning("%s What was done since the last commit will be done again.", failure)
-        return lost
 
     def close(self) -> None:
-        for way in (self.acknowledged, self.transactional):
-            if way is not None:
-                way.close()
+        if self.acknowledged is not None:
+            self.acknowledged.close()
 
 
 def _note(parts: list[Assigned]) -> None:

@@ -31,6 +31,9 @@ class Ledger:
     def acknowledged(self, offset: int) -> None:
         del self._on_their_way[offset]
 
+    def all_acknowledged(self) -> None:
+        self._on_their_way.clear()
+
     @property
     def on_their_way(self) -> int:
         return len(self._on_their_way)

@@ -61,10 +61,13 @@ class Membership:
         )
 
     def leave(self) -> None:
+        """Also when the last commit fails: nothing must be committed later in the name of what was given up here."""
         keys = set(self._holdings.parts)
-        self._holdings.finish(keys)
-        self._drop(keys)
-        self._source.client.unsubscribe()
+        try:
+            self._holdings.finish(keys)
+        finally:
+            self._drop(keys)
+            self._source.client.unsubscribe()
 
     # ---- rebalances
 
@@ -91,8 +94,10 @@ class Membership:
         keys = {(place.topic, place.partition) for place in partitions}
         for listener in self._source.on_revoke:
             listener(sorted(keys))
-        lost = self._holdings.finish(keys)
-        self._drop(keys)
+        try:
+            lost = self._holdings.finish(keys)
+        finally:
+            self._drop(keys)
         for part in lost:
             if part.key not in keys:
                 self._put_back(part)

@@ -172,7 +172,9 @@ class Transactional:
         }
         self._id_is_ours_alone = instance is None
         self._producer: Producer | None = None
+        self._refused: PenstockError | None = None  # a copy that no topic takes, found in the last try
         self.kept: list[Copy] = []
+        self.is_in_doubt = False  # the last transaction was to be committed, and nobody said whether it is
 
     def take_over(self) -> None:
         """Ends what a process before us left open, if its name was ours."""
@@ -182,15 +184,22 @@ class Transactional:
             raise from_kafka(failure.args[0], "preparing transactions") from failure
 
     def commit(self, consumer: Consumer, offsets: list[TopicPartition]) -> None:
-        """Copies and offsets, in one. Raises PartitionsLost when they are no longer ours: then nothing happened."""
+        """Copies and offsets, in one. Raises PartitionsLost when they are no longer ours: then nothing happened.
+
+        After any other error nothing happened either, but where that is in doubt. The copies are still kept.
+        """
         for last in (*[False] * (TRANSACTION_TRIES - 1), True):
+            self._refused = None
+            self.take_over()
             try:
                 producer = self._ready()
                 producer.begin_transaction()
                 for copy in self.kept:
                     self._produce(producer, copy)
                 self._again(lambda: self._send_offsets(offsets, consumer))
+                self.is_in_doubt = True
                 self._again(lambda: self._ready().commit_transaction(TRANSACTION_TIMEOUT_S))
+                self.is_in_doubt = False
                 self.kept.clear()
                 return
             except KafkaException as failure:
@@ -212,6 +221,7 @@ class Transactional:
             self._again(lambda: found.extend(consumer.committed(asked, timeout=TRANSACTION_TIMEOUT_S)))
         except KafkaException as failure:
             raise from_kafka(failure.args[0], "finding out what became of a transaction") from failure
+        self.is_in_doubt = False
         return all(place.offset >= wanted.offset for place, wanted in zip(found, offsets, strict=True))
 
     def _send_offsets(self, offsets: list[TopicPartition], consumer: Consumer) -> None:
@@ -251,10 +261,11 @@ class Transactional:
                 producer.poll(0.1)
 
     def _shorten(self, copy: Copy, error: KafkaError) -> None:
-        """For the next try: this one is aborted by what the broker said."""
-        if not copy.parked.failure.stack:
-            raise not_handed_over(error, copy)
-        self.kept[self.kept.index(copy)] = copy._replace(parked=copy.parked.without_stack())
+        """For the next try, if there is any use in one: this one is aborted by what the broker said."""
+        if copy.parked.failure.stack:
+            self.kept[self.kept.index(copy)] = copy._replace(parked=copy.parked.without_stack())
+        else:
+            self._refused = self._refused or not_handed_over(error, copy)
 
     def _abort(self, error: KafkaError, last: bool) -> None:
         if error.fatal():
@@ -268,10 +279,10 @@ class Transactional:
             self._again(lambda: producer.abort_transaction(TRANSACTION_TIMEOUT_S))
         except KafkaException as failure:
             raise from_kafka(failure.args[0], "aborting what can't be committed") from failure
+        self.is_in_doubt = False
         if error.code() in LOST:
             raise PartitionsLost
+        if self._refused is not None:
+            raise self._refused
         if last:
             raise from_kafka(error, "committing what was put aside")
-
-    def close(self) -> None:
-        self.kept.clear()
