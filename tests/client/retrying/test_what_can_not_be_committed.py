@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import TopicPartition
 
+from penstock.client import Queue, QueueEmpty, Retry
 from penstock.client.consumer import Consumer
 from penstock.client.errors import MessageTooLarge, NotAuthorized, PenstockError, ProducerFenced
 from penstock.client.message import Message
@@ -16,6 +18,7 @@ from tests.client.retrying.conftest import committed
 
 MESSAGES, BAD = 5, 2
 LARGE = b"x" * 5_000
+SOON_S, WAIT_S = 0.2, 5.0
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +101,55 @@ def test_a_position_does_not_come_back_before_copies_that_may_be_committed(
     [(position, _)] = committed(broker.bootstrap, group, topic)
     assert position == MESSAGES
     assert len(broker.messages(f"{topic}.{group}.dlq")) == 1
+
+
+# ---- in a queue, whose worker goes on after an error
+
+
+@pytest.fixture
+def jobs(broker: PenstockBroker, unique: Callable[[str], str]) -> Iterator[str]:
+    name = unique("jobs")
+    broker.topic(name)
+    yield name
+    broker.clear_faults()
+
+
+def work_off(queue: Queue, wanted: int) -> tuple[list[int], list[PenstockError]]:
+    """Until so many jobs are done, or none comes; with the errors of `get`."""
+    done: list[int] = []
+    errors: list[PenstockError] = []
+    while len(done) < wanted:
+        try:
+            with queue.get(timeout=WAIT_S) as job:
+                done.append(job.value)
+        except QueueEmpty:
+            break
+        except PenstockError as error:
+            errors.append(error)
+    return done, errors
+
+
+def test_jobs_that_were_read_before_a_mark_was_refused_are_done(broker: PenstockBroker, jobs: str) -> None:
+    broker.produce(jobs, *[b"%d" % number for number in range(3)])
+    with Queue(jobs, broker.bootstrap, retry=Retry(attempts=2)) as queue:
+        broker.fail_next("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=2)
+        done, errors = work_off(queue, 3)
+        assert committed(broker.bootstrap, jobs, jobs)[0][1], "nothing is handed out before the mark is there"
+    assert done == [0, 1, 2]
+    assert [type(error) for error in errors] == [NotAuthorized] * 2
+    assert committed(broker.bootstrap, jobs, jobs) == [(3, "")]
+
+
+def test_jobs_that_were_read_together_with_an_error_are_done(broker: PenstockBroker, jobs: str) -> None:
+    broker.produce(jobs, b"0")
+    patience = {"fetch.error.backoff.ms": 10, "fetch.wait.max.ms": 50}
+    with Queue(jobs, broker.bootstrap, retry=Retry(attempts=2), consumer_settings=patience) as queue:
+        assert work_off(queue, 1) == ([0], [])
+        broker.produce(jobs, b"1", b"2")
+        time.sleep(SOON_S)  # librdkafka has them
+        broker.fail_next("Fetch", "TOPIC_AUTHORIZATION_FAILED", topic=jobs)
+        time.sleep(SOON_S)  # and this behind them
+        broker.produce(jobs, b"3")
+        done, errors = work_off(queue, 3)
+    assert done == [1, 2, 3]
+    assert [type(error) for error in errors] == [NotAuthorized]

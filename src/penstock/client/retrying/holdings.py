@@ -70,19 +70,23 @@ class Holdings:
             self.transactional.kept = [copy for copy in kept if copy.parked.source_key not in gone]
 
     def begin(self, begins: Mapping[Key, int]) -> None:
-        """Before the first message of a partition is handled, its mark says that we are at work."""
-        begun = []
+        """Before the first message of a partition is handled, its mark says that we are at work.
+
+        If that can't be committed, nothing is begun, and the same may be asked again.
+        """
+        beginning = []
         for key, offset in begins.items():
             if key in self._unbegun:
-                self._unbegun.remove(key)
                 part = self.parts[key]
                 if not part.is_placed:
                     part.starts_at(offset, None, 0)
-                part.begun = True
-                begun.append(part)
-        if begun:
+                beginning.append(part)
+        if beginning:
             moment_ms = now_ms()
-            self.commit_now(begun, [part.progress(moment_ms) for part in begun])
+            self.commit_now(beginning, [part.progress(moment_ms) for part in beginning])
+        for part in beginning:
+            self._unbegun.remove(part.key)
+            part.begun = True
 
     # ---- what is done
 

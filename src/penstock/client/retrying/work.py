@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
-from penstock.client.errors import ProcessDied, from_kafka
+from penstock.client.errors import PenstockError, ProcessDied, from_kafka
 from penstock.client.message import Message
 from penstock.client.pace import Pace
 from penstock.client.retrying.assigned import Assigned
@@ -54,6 +54,7 @@ class Work:
         self._options = options
         self._backlog: deque[RawMessage] = deque()
         self._waiting: Waiting[RawMessage] = Waiting(lambda raw: raw.offset() or 0)
+        self._to_begin: dict[Key, int] = {}  # first offsets of what was read, until their partitions are begun
         self._gone: set[Key] = set()  # partitions that were taken away since the read began
         self._in_hand: InHand | None = None
         self._poll_at = 0.0
@@ -117,7 +118,7 @@ class Work:
             now_s = time.monotonic()
             if self._waiting and self._until_tiers <= 0:
                 self._take_due()
-            if now_s >= min(self._poll_at, self._holdings.commit_at) or not self._backlog:
+            if now_s >= min(self._poll_at, self._holdings.commit_at) or not self._backlog or self._to_begin:
                 self._fill(now_s, deadline)
                 if not self._backlog:
                     if deadline is not None and now_s >= deadline:
@@ -174,28 +175,36 @@ class Work:
     # ---- reading
 
     def _fill(self, now_s: float, deadline: float | None) -> None:
+        """What was read is in the row before anything can fail: librdkafka does not read it again."""
         self._poll_at = now_s + POLL_EVERY_S
         self._holdings.look_for_acknowledgements()
         waits = not self._backlog
         if self._holdings.is_commit_due(now_s) or (waits and (self._holdings.has_kept() or self._holdings.is_trying)):
             self._commit()
-        was_empty = not self._backlog
-        batch = self._read(self._patience_s(now_s, deadline), was_empty)
+        was_empty, was_calm = not self._backlog, self._is_calm
+        batch, trouble = self._read(self._patience_s(now_s, deadline), was_empty)
         if batch:
             topic = _only_topic(batch)
             begins = begins_of(batch, topic)
-            self._holdings.begin(begins)
+            self._to_begin = begins | self._to_begin
             self._in_front = 0 if was_empty else self._in_front
             self._topic = topic if was_empty or topic == self._topic else None
-            self._is_calm = (was_empty or self._is_calm) and self._needs_no_look(begins)
+            self._is_calm = False
             self._backlog.extend(batch)
+        if trouble is not None:
+            raise trouble
+        if self._to_begin:
+            self._holdings.begin(self._to_begin)
+            self._to_begin = {}
+        if batch:
+            self._is_calm = (was_empty or was_calm) and self._needs_no_look(begins)
 
-    def _read(self, timeout_s: float, many: bool) -> list[RawMessage]:
-        """Waits for one, and takes what came with it."""
+    def _read(self, timeout_s: float, many: bool) -> tuple[list[RawMessage], PenstockError | None]:
+        """Waits for one, and takes what came with it; and what is to be raised behind that."""
         try:
             first = self._client.poll(timeout_s)
             if first is None:
-                return []
+                return [], None
             if not many:
                 batch = [first]
             else:
@@ -205,13 +214,9 @@ class Work:
                     batch.insert(0, first)
         except KafkaException as failure:
             raise from_kafka(failure.args[0], "reading") from failure
-        if any(raw.error() is not None for raw in batch):
-            for raw in batch:
-                error = raw.error()
-                if error is not None and error.code() not in SILENT and not error.retriable():
-                    raise from_kafka(error, f"reading {raw.topic()!r}")
-            batch = [raw for raw in batch if raw.error() is None]
-        return batch
+        if all(raw.error() is None for raw in batch):
+            return batch, None
+        return [raw for raw in batch if raw.error() is None], _trouble_in(batch)
 
     def _patience_s(self, now_s: float, deadline: float | None) -> float:
         if self._backlog:
@@ -242,6 +247,7 @@ class Work:
         self._gone |= keys
         for key in keys:
             self._waiting.drop(key)
+            self._to_begin.pop(key, None)
         kept = [raw for raw in self._backlog if (raw.topic(), raw.partition()) not in keys]
         self._backlog.clear()
         self._backlog.extend(kept)
@@ -462,3 +468,12 @@ def _only_topic(batch: list[RawMessage]) -> str | None:
     """Of which all are, if so."""
     topics = set(map(_topic, batch))
     return topics.pop() if len(topics) == 1 else None
+
+
+def _trouble_in(batch: list[RawMessage]) -> PenstockError | None:
+    """The first error of these that does not pass by itself."""
+    for raw in batch:
+        error = raw.error()
+        if error is not None and error.code() not in SILENT and not error.retriable():
+            return from_kafka(error, f"reading {raw.topic()!r}")
+    return None
