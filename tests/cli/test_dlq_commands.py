@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -79,7 +79,7 @@ def read_all(bootstrap: str, topic: str) -> list:
         "bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True,
         "enable.auto.commit": False, "isolation.level": "read_committed", "fetch.wait.max.ms": 10,
     })  # fmt: skip
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
     found, ended = [], 0
     while ended < PARTITIONS:
         for message in consumer.consume(1000, 0.02):
@@ -201,6 +201,22 @@ def test_what_is_purged_is_neither_shown_nor_redriven_and_then_deleted(post: Pos
     assert done["purged"] == 0
     assert done["deleted"] > 6
     assert [message for message in read_all(post.bootstrap, post.topic) if mark_of(message) is None] == []
+
+
+def test_letters_of_a_transaction_that_is_still_open_are_not_deleted(post: Post) -> None:
+    post.lay_down(range(4))
+    assert post.run("redrive", post.topic, "--yes", "--json").json["redriven"] == 4
+    handler = Producer({"bootstrap.servers": post.bootstrap, "transactional.id": post.topic})
+    handler.init_transactions(20)
+    handler.begin_transaction()
+    handler.produce(post.topic, b"not yet committed", partition=0)
+    assert handler.flush(20) == 0
+    purged = post.run("purge", post.topic, "--yes", "--json").json
+    assert purged["purged"] == 0
+    assert purged["deleted"] > 4, "what is before the transaction is done, and deleted"
+    handler.commit_transaction(20)
+    left = [message.value() for message in read_all(post.bootstrap, post.topic) if mark_of(message) is None]
+    assert left == [b"not yet committed"]
 
 
 def test_ordinary_topics_and_letters_without_an_address_are_refused(post: Post) -> None:

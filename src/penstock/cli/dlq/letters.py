@@ -105,11 +105,11 @@ class Held:
     total: int  # letters, wanted or not, done or not
     open: dict[Place, int]  # letters that are not done, wanted or not, and when each failed
     starts: dict[int, int]
-    ends: dict[int, int]
+    reached: dict[int, int]  # to where each partition was read: not beyond the first transaction that is still open
 
     def first_open(self, partition: int) -> int:
-        """The offset of the first letter that is not done, or the end."""
-        return min((offset for number, offset in self.open if number == partition), default=self.ends[partition])
+        """The offset of the first letter that is not done, or from where on nobody has seen what there is."""
+        return min((offset for number, offset in self.open if number == partition), default=self.reached[partition])
 
 
 def read(
@@ -119,7 +119,7 @@ def read(
     progress: Callable[[int, int], None] = lambda done, total: None,
     keep_done: bool = False,
 ) -> Held:
-    """Everything from the start to the end of the topic, as it is now."""
+    """Everything from the start to the end of the topic, as it is now, but what is behind an open transaction."""
     keys = connection.partitions(topic)
     starts = {key[1]: offset for key, offset in connection.starts(keys).items()}
     ends = {key[1]: offset for key, offset in connection.ends(keys).items()}
@@ -128,7 +128,8 @@ def read(
     done: dict[Place, str] = {}
     total = seen = 0
     records = sum(ends.values()) - sum(starts.values())
-    for message in _messages(connection, topic, starts, ends):
+    reached = dict(starts)
+    for message in _messages(connection, topic, starts, ends, reached):
         seen += 1
         if seen % BATCH == 0:
             progress(seen, records)
@@ -145,11 +146,16 @@ def read(
         if wanted(letter):
             letters[letter.place] = letter
     progress(records, records)
-    return Held(list(letters.values()), done, total, still_open, starts, ends)
+    return Held(list(letters.values()), done, total, still_open, starts, reached)
 
 
-def _messages(connection: Connection, topic: str, starts: dict[int, int], ends: dict[int, int]) -> Iterator[Message]:
-    """What is committed. A partition is at its end when its position is: records that end transactions are not seen."""
+def _messages(
+    connection: Connection, topic: str, starts: dict[int, int], ends: dict[int, int], reached: dict[int, int]
+) -> Iterator[Message]:
+    """What is committed. A partition is at its end when its position is: records that end transactions are not seen.
+
+    `reached` is told where that was.
+    """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     from penstock.cli.connection import client_settings, explain, not_reachable
@@ -176,6 +182,7 @@ def _messages(connection: Connection, topic: str, starts: dict[int, int], ends: 
                     yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
                     open_partitions.discard(message.partition() or 0)
+                    reached[message.partition() or 0] = message.offset() or 0
                 elif not error.retriable():
                     raise explain(error, f"can't read {topic!r}", connection.bootstrap)
     finally:
