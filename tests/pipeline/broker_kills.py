@@ -7,7 +7,6 @@ apart: it never arrived, it was under way, or it was carried out and its answer 
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -79,24 +78,25 @@ class BrokerKiller:
         self._fate = Fate.UNHEARD
         self._sender_dies = False
         self._seen: dict[Step, int] = {}
-        self._sent: WeakKeyDictionary[Connection, deque[bool]] = WeakKeyDictionary()  # whether it is the request
+        self._sent: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()  # the number of the request
         self.sender = "nobody"
         self.killed = 0
         send, receive = Connection.send, Connection.receive
 
-        def send_or_kill(connection: Connection, request: Message, version: int) -> None:
+        def send_or_kill(connection: Connection, request: Message, version: int) -> int:
             is_reached = self._is_reached(request)
             if is_reached and self._fate is Fate.UNSENT:
                 self._kill()
-            send(connection, request, version)
-            self._sent.setdefault(connection, deque()).append(is_reached)
+            number = send(connection, request, version)
+            if is_reached:
+                self._sent[connection] = number
             if is_reached and self._fate is Fate.UNDER_WAY:
                 self._kill()
+            return number
 
-        def receive_or_kill(connection: Connection) -> Any:
-            is_reached = self._sent[connection].popleft()
-            answer = receive(connection)
-            if is_reached and self._fate is Fate.UNHEARD:
+        def receive_or_kill(connection: Connection, number: int) -> Any:
+            answer = receive(connection, number)
+            if self._sent.get(connection) == number and self._fate is Fate.UNHEARD:
                 self._kill()
                 raise connection._failed(OSError("closed by the broker"))
             return answer

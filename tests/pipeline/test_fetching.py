@@ -157,8 +157,8 @@ def test_an_answer_with_nothing_in_it_is_asked_for_again(
     produce(broker.bootstrap, topic, ["a", "b"])
     plain, emptied = Connection.receive, []
 
-    def receive(self: Connection) -> object:
-        answer = plain(self)
+    def receive(self: Connection, number: int) -> object:
+        answer = plain(self, number)
         if isinstance(answer, FetchResponse) and not emptied:
             emptied.append(answer)
             return FetchResponse()
@@ -168,6 +168,23 @@ def test_an_answer_with_nothing_in_it_is_asked_for_again(
     with Brokers(settings(broker)) as brokers:
         assert values(brokers, topic, 0, 2) == ["a", "b"]
     assert emptied
+
+
+def test_whoever_leaves_early_leaves_nothing_to_the_next(broker: BrokerProcess, new_topic: Topics) -> None:
+    """The answer to what was asked ahead comes on the connection that the next one reads from."""
+    left, other = new_topic(), new_topic()
+    produce(broker.bootstrap, left, [str(n) for n in range(20)], **{"batch.num.messages": 1})
+    produce(broker.bootstrap, other, ["a", "b"])
+    with Brokers(settings(broker)) as brokers:
+        batches = RangeFetcher(brokers, OffsetRange(TopicPartition(left, 0), 0, 20), fetch_bytes=100).batches()
+        next(batches)
+        assert values(brokers, other, 0, 2) == ["a", "b"], "while the first one may go on"
+        assert len(list(batches)) == 19
+        for _ in RangeFetcher(brokers, OffsetRange(TopicPartition(left, 0), 0, 20), fetch_bytes=100).batches():
+            break
+        assert values(brokers, other, 0, 2) == ["a", "b"]
+        (connection,) = brokers._connections.values()
+        assert not connection._kept, "what nobody waits for is not kept"
 
 
 def test_a_cluster_that_does_not_answer_is_given_up_in_time() -> None:

@@ -30,8 +30,8 @@ def test_what_an_answer_leaves_out_is_sent_again(
     place = TopicPartition(new_topic(), 0)
     receive, silent = Connection.receive, [True, True]
 
-    def saying_nothing(connection: Connection) -> Any:
-        answer = receive(connection)
+    def saying_nothing(connection: Connection, number: int) -> Any:
+        answer = receive(connection, number)
         if isinstance(answer, ProduceResponse) and silent:
             silent.pop()
             answer.responses = []
@@ -54,8 +54,8 @@ def test_a_leader_that_never_says_what_came_of_it_fails_the_write(
     place = TopicPartition(new_topic(), 0)
     receive = Connection.receive
 
-    def saying_nothing(connection: Connection) -> Any:
-        answer = receive(connection)
+    def saying_nothing(connection: Connection, number: int) -> Any:
+        answer = receive(connection, number)
         if isinstance(answer, ProduceResponse):
             answer.responses = []
         return answer
@@ -75,8 +75,8 @@ def test_rows_whose_offset_nobody_tells_are_not_taken_for_none(
     place = TopicPartition(new_topic(), 0)
     receive = Connection.receive
 
-    def without_offset(connection: Connection) -> Any:
-        answer = receive(connection)
+    def without_offset(connection: Connection, number: int) -> Any:
+        answer = receive(connection, number)
         if isinstance(answer, ProduceResponse):
             answer.responses[0].partition_responses[0].base_offset = -1
         return answer
@@ -89,6 +89,19 @@ def test_rows_whose_offset_nobody_tells_are_not_taken_for_none(
         producer.flush()
         with pytest.raises(PipelineError, match="at which offset"):
             _ = producer.first
+
+
+def test_other_questions_are_answered_while_rows_are_under_way(broker: BrokerProcess, new_topic: Topics) -> None:
+    """A task that writes to several topics asks about each when its first row comes."""
+    place, other = TopicPartition(new_topic(), 0), new_topic(2)
+    with Brokers(ClientSettings((("127.0.0.1", broker.port),))) as brokers:
+        producer = Producer(brokers, init_idempotent(brokers))
+        for value in (b"one", b"two", b"three"):
+            producer.send(encoded(place, value))  # which dispatches the one before
+        assert len(producer._under_way) == 2
+        assert len(brokers.topics([other])[other].leaders) == 2
+        producer.flush()
+        assert brokers.offsets({place: LATEST}) == {place: 3}
 
 
 def test_a_batch_that_is_too_large_names_the_setting(broker: BrokerProcess, new_topic: Topics) -> None:

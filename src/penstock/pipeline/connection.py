@@ -79,6 +79,8 @@ class Connection:
         self._settings = settings
         self._correlation = 0
         self._sent: deque[tuple[int, type[Message], int]] = deque()  # correlation id, what is answered, its version
+        self._kept: dict[int, Any] = {}  # answers that came before whoever waits for them asked
+        self._unwanted: set[int] = set()  # whose answers nobody waits for any more
         try:
             plain = socket.create_connection(address, timeout=min(CONNECT_TIMEOUT_S, settings.request_timeout_s))
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -100,8 +102,7 @@ class Connection:
 
     def _ask_versions(self) -> dict[int, int]:
         request = ApiVersionsRequest(client_software_name="penstock-spark", client_software_version="1")
-        self.send(request, 3)
-        answer: ApiVersionsResponse = self.receive()
+        answer: ApiVersionsResponse = self.ask(request, 3)
         if answer.error_code:
             self.close()
             raise Unreachable(f"{self.name} does not say what it speaks (error {answer.error_code})")
@@ -133,17 +134,35 @@ class Connection:
             raise Unreachable(f"{self.name} has no {request.__name__}")
         return min(theirs, at_most)
 
-    def send(self, request: Message, version: int) -> None:
+    def send(self, request: Message, version: int) -> int:
+        """The number by which its answer is received. Several may share a connection, and each waits for its own."""
         self._correlation += 1
         try:
             self._socket.sendall(request_frame(request, version, self._correlation, self._settings.client_id))
         except OSError as error:
             raise self._failed(error) from error
         self._sent.append((self._correlation, RESPONSE_OF[type(request)], version))
+        return self._correlation
 
-    def receive(self) -> Any:
-        """The answer to the first request that has none yet."""
-        expected, response, version = self._sent.popleft()
+    def receive(self, number: int) -> Any:
+        while number not in self._kept:
+            if not self._sent or self._sent[0][0] > number:
+                raise Unreachable(f"{self.name}: request {number} has no answer any more")
+            came, answer = self._next()
+            if came in self._unwanted:
+                self._unwanted.discard(came)
+            else:
+                self._kept[came] = answer
+        return self._kept.pop(number)
+
+    def discard(self, number: int) -> None:
+        """Nobody will receive it."""
+        if self._kept.pop(number, None) is None:
+            self._unwanted.add(number)
+
+    def _next(self) -> tuple[int, Any]:
+        """Brokers answer in the order in which they were asked."""
+        expected, response, version = self._sent[0]
         try:
             (size,) = struct.unpack(">i", self._read(4))
             if not 0 < size <= ANSWER_MAX_BYTES:
@@ -153,15 +172,11 @@ class Connection:
                 raise DecodeError(f"the answer to request {correlation} where {expected} was due")
         except (OSError, DecodeError) as error:
             raise self._failed(error) from error
-        return answer
-
-    @property
-    def unanswered(self) -> int:
-        return len(self._sent)
+        self._sent.popleft()
+        return expected, answer
 
     def ask(self, request: Message, version: int) -> Any:
-        self.send(request, version)
-        return self.receive()
+        return self.receive(self.send(request, version))
 
     def _read(self, size: int) -> bytearray:
         data = bytearray(size)

@@ -52,7 +52,7 @@ class RangeFetcher:
         self._fail_on_data_loss = fail_on_data_loss
         self._fetch_bytes = fetch_bytes
         self.position = wanted.start
-        self._asked: Connection | None = None  # whom we wait for
+        self._asked: tuple[Connection, int] | None = None  # whom we wait for, and for the answer to which request
         self._refused = ErrorCode.NONE  # before anybody was asked
         self._empty = 0
         self._failing_since: float | None = None
@@ -60,6 +60,15 @@ class RangeFetcher:
 
     def batches(self) -> Iterator[memoryview]:
         """Raises DataLost where records of the range are gone, unless that was to be put up with."""
+        try:
+            yield from self._batches()
+        finally:
+            if self._asked is not None:  # whoever reads has seen enough
+                connection, number = self._asked
+                connection.discard(number)
+                self._asked = None
+
+    def _batches(self) -> Iterator[memoryview]:
         while self.position < self._stop:
             try:
                 data = self._fetch()
@@ -94,21 +103,23 @@ class RangeFetcher:
                 isolation_level=int(self._committed),
                 topics=[FetchTopic(topic=self._place.topic, partitions=[partition])],
             )
-            connection.send(request, connection.newest(FetchRequest, FETCH_VERSION_MAX))
-            self._asked, self._refused = connection, ErrorCode.NONE
+            number = connection.send(request, connection.newest(FetchRequest, FETCH_VERSION_MAX))
+            self._asked, self._refused = (connection, number), ErrorCode.NONE
         except Unreachable:
             self._asked = None
         except ApiError as error:
             self._asked, self._refused = None, error.code
 
     def _fetch(self) -> PartitionData:
-        if self._asked is None or not self._asked.unanswered:
+        if self._asked is None:
             self._send()
         if self._refused is not ErrorCode.NONE:
             return PartitionData(error_code=self._refused)
         if self._asked is None:
             raise Unreachable(f"the leader of {self._place} does not answer")
-        answer = self._asked.receive()
+        connection, number = self._asked
+        self._asked = None
+        answer = connection.receive(number)
         if answer.error_code:
             return PartitionData(error_code=answer.error_code)
         partitions: list[PartitionData] = [each for topic in answer.responses for each in topic.partitions]

@@ -53,7 +53,7 @@ class Producer:
         self._waiting: dict[TopicPartition, _Batch] = {}  # for the next requests
         self._waiting_bytes = 0
         self._unacknowledged: dict[TopicPartition, deque[_Batch]] = {}
-        self._under_way: deque[tuple[Connection, list[_Batch]]] = deque()
+        self._under_way: deque[tuple[Connection, int, list[_Batch]]] = deque()  # and the number of the request
         self.rows = 0
         self._first: tuple[TopicPartition, int] | None = None
 
@@ -111,10 +111,10 @@ class Producer:
         for batch in batches:
             by_leader.setdefault(self._brokers.leader(batch.place), []).append(batch)
         for connection, each_of in by_leader.items():
-            while connection.unanswered >= REQUESTS_MAX:
+            while sum(each is connection for each, *_ in self._under_way) >= REQUESTS_MAX:
                 self._collect()
-            connection.send(self._request(each_of), connection.newest(ProduceRequest, VERSION_MAX))
-            self._under_way.append((connection, each_of))
+            number = connection.send(self._request(each_of), connection.newest(ProduceRequest, VERSION_MAX))
+            self._under_way.append((connection, number, each_of))
 
     def _request(self, batches: list[_Batch]) -> ProduceRequest:
         topics: dict[str, list[PartitionProduceData]] = {}
@@ -130,8 +130,8 @@ class Producer:
 
     def _collect(self) -> None:
         """The answer to the oldest request. Raises if something must be sent again."""
-        connection, batches = self._under_way.popleft()
-        self._accept(connection.receive(), batches)
+        connection, number, batches = self._under_way.popleft()
+        self._accept(connection.receive(number), batches)
 
     def _accept(self, answer: ProduceResponse, batches: list[_Batch]) -> None:
         unanswered = {batch.place: batch for batch in batches}
