@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from penstock.cli import main
 from penstock.cli.bootstrap import find
 from penstock.cli.connection import Connection
 from penstock.cli.problem import Problem
@@ -21,6 +22,7 @@ from penstock.pipeline.brokers import Brokers, TopicPartition
 from penstock.pipeline.connection import ClientSettings
 from penstock.pipeline.deciding import Claim
 from penstock.pipeline.decisions import Write
+from penstock.pipeline.problem import Fenced
 from penstock.pipeline.transactions import Identity, Prepared
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages import write_txn_markers
@@ -35,6 +37,8 @@ from penstock.protocol.record_batch import Record, build_batch
 from tests.brokers import BrokerProcess
 from tests.cli.conftest import Finished, clean_environment, command, run_penstock
 from tests.clients.wire import Wire
+from tests.pipeline.conftest import create_topic
+from tests.pipeline.sinking import Cluster, prepared_of
 from tests.transactions.raw import RawProducer, committed_values, error_of
 
 OpenTransaction = Callable[[str, str], Producer]
@@ -239,9 +243,55 @@ def test_transactions_are_shown_although_decisions_can_not_be_read(
         read_decided(connection)
 
 
+@pytest.fixture
+def of_sink(shared_broker: BrokerProcess, unique: Callable[[str], str]) -> Iterator[Cluster]:
+    topic = unique("rows")
+    create_topic(shared_broker.bootstrap, topic)
+    cluster = Cluster(shared_broker.bootstrap, topic)
+    yield cluster
+    cluster.brokers.close()
+
+
+def test_what_is_decided_while_a_person_is_asked_is_not_aborted(
+    of_sink: Cluster, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink = unique("penstock-sink-")
+    (prepared,) = prepared_of(of_sink.prepare(sink, "run", b"row"))
+    claim = Claim(of_sink.brokers, sink)
+
+    def decide(*_: object) -> None:
+        claim.known()
+        claim.decide(0, Write("run", "job"), of_sink.topic, (prepared,))
+
+    monkeypatch.setattr("penstock.cli.output.confirm", decide)
+    where = ["--bootstrap", of_sink.bootstrap]
+    assert main(["txn", "abort", prepared.transactional_id, *where]) == 1
+    monkeypatch.undo()
+    assert f"{sink} batch 0 was decided so" in capsys.readouterr().err
+    with pytest.raises(Fenced):
+        claim.decide(1, Write("run", "job"), of_sink.topic, ())
+    assert main(["txn", "commit", prepared.transactional_id, "--yes", *where]) == 0
+    assert of_sink.seen() == [b"row"]
+    claim.forget()
+
+
+def test_what_a_sink_has_not_decided_is_not_committed_but_by_force(
+    of_sink: Cluster, unique: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink = unique("penstock-sink-")
+    prepared = prepared_of(*(of_sink.prepare(sink, "run", b"%d" % task, task) for task in range(2)))
+    given_up, forced = (each.transactional_id for each in prepared)
+    where = ["--yes", "--bootstrap", of_sink.bootstrap]
+    assert main(["txn", "commit", forced, *where]) == 1
+    assert "they would be there twice" in capsys.readouterr().err
+    assert main(["txn", "abort", given_up, *where]) == 0
+    assert main(["txn", "commit", forced, "--force", *where]) == 0
+    assert of_sink.seen() == [b"1"]
+
+
 def test_decisions_are_read_where_spark_is_not_installed() -> None:
     hide = "import sys; sys.modules.update(dict.fromkeys(['pyarrow', 'pyspark']))"
-    code = f"{hide}; from penstock.pipeline.decisions import read_all"
+    code = f"{hide}; from penstock.pipeline.decisions import read_all; from penstock.pipeline.deciding import Claim"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

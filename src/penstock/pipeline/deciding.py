@@ -19,7 +19,6 @@ from contextlib import suppress
 
 from penstock.pipeline import transactions
 from penstock.pipeline.brokers import Brokers
-from penstock.pipeline.columns import Encoded
 from penstock.pipeline.decisions import (
     CLAIM,
     DONE,
@@ -33,6 +32,7 @@ from penstock.pipeline.decisions import (
 )
 from penstock.pipeline.problem import Fenced, PipelineError
 from penstock.pipeline.producing import Producer
+from penstock.pipeline.sealing import Encoded
 from penstock.pipeline.transactions import EMPTY, NOBODY, Identity, Kept, Prepared
 from penstock.protocol.compression import Compression
 from penstock.protocol.errors import ApiError, ErrorCode

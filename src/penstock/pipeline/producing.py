@@ -11,9 +11,9 @@ from collections import deque
 from dataclasses import dataclass
 
 from penstock.pipeline.brokers import PASSING, PAUSE_S_FIRST, PAUSE_S_MAX, Brokers, TopicPartition
-from penstock.pipeline.columns import Encoded, seal
 from penstock.pipeline.connection import Connection, Unreachable
 from penstock.pipeline.problem import Fenced, PipelineError
+from penstock.pipeline.sealing import Encoded, seal
 from penstock.pipeline.transactions import FENCED, Identity
 from penstock.protocol.compression import Compression
 from penstock.protocol.errors import ApiError, ErrorCode

@@ -1,4 +1,4 @@
-"""Rows of Arrow's columns as records of partitions, and those as whole record batches.
+"""Rows of Arrow's columns as records of partitions.
 
 Every row goes to a partition: the one that it names, else the one that its key is hashed to, else, for all rows of one
 `add` that have no key, one after the other in turn. A partition's records wait in pieces that fit into a batch each.
@@ -8,24 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import pyarrow as pa
-from crc32c import crc32c
 
 from penstock.pipeline import twins
 from penstock.pipeline.pure_records import ArrowArray
 from penstock.pipeline.row_decoder import HEADERS_FIELD
-from penstock.protocol.compression import Compression, compress
-from penstock.protocol.record_batch import (
-    ATTRIBUTES_AT,
-    CRC_AT,
-    HEADER,
-    HEADER_SIZE,
-    LENGTH_COUNTS_FROM,
-    MAGIC,
-    TRANSACTIONAL_BIT,
-)
+from penstock.pipeline.sealing import Encoded
+from penstock.protocol.record_batch import HEADER_SIZE
 
 # Of a sealed batch. Topics take 1,048,588 unless told otherwise, and what can't be compressed grows a little.
 BATCH_BYTES_MAX = 1_000_000
@@ -35,18 +25,6 @@ TIMESTAMP = pa.timestamp("us", "UTC")
 
 class RowError(ValueError):
     """A row that can't be a record, or a column that can't be a part of one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Records of one partition, as they stand in a batch before it is compressed."""
-
-    topic: str
-    partition: int
-    records: bytes
-    count: int
-    base_timestamp_ms: int
-    max_timestamp_ms: int
 
 
 class RowEncoder:
@@ -136,27 +114,6 @@ class RowEncoder:
         partition = rows.column(names.index("partition"))[row].as_py() if "partition" in names else None
         place = f"row {row} for {topic}"
         return place if partition is None else f"{place}, partition {partition}"
-
-
-def seal(
-    encoded: Encoded,
-    compression: Compression,
-    *,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    transactional: bool = False,
-) -> bytes:
-    """The whole record batch."""
-    payload = compress(compression, encoded.records) if compression else encoded.records
-    length = HEADER_SIZE - LENGTH_COUNTS_FROM + len(payload)
-    attributes = compression | transactional * TRANSACTIONAL_BIT
-    times = encoded.base_timestamp_ms, encoded.max_timestamp_ms
-    producer = producer_id, producer_epoch, base_sequence
-    fields = attributes, encoded.count - 1, *times, *producer, encoded.count
-    header = HEADER.pack(0, length, -1, MAGIC, 0, *fields)
-    crc = crc32c(payload, crc32c(header[ATTRIBUTES_AT:]))
-    return b"".join((header[:CRC_AT], crc.to_bytes(4, "big"), header[ATTRIBUTES_AT:], payload))
 
 
 # ---- columns of the right type

@@ -1,8 +1,10 @@
 """`penstock txn abort`: by its id, or where it hangs.
 
 By id, the coordinator is told of a new producer, which fences the old one and aborts what it had open; what two phases
-commit is taken over first, so that no other transaction is aborted than the one that was looked at. A transaction that
-no coordinator knows of any more (one that hangs) is ended in its partition, by the marker that is missing there.
+commit is taken over first, so that no other transaction is aborted than the one that was looked at. If a sink of Spark
+has prepared it, the sink is claimed then, and its decisions read once more: a driver may have come back while a person
+was asked. A transaction that no coordinator knows of any more (one that hangs) is ended in its partition, by the marker
+that is missing there.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from penstock.cli.parser import Parser, add_yes
 
 if TYPE_CHECKING:
     from penstock.cli.connection import Connection
+    from penstock.cli.txn.decided import Decided
     from penstock.protocol.messages.describe_transactions import TransactionState
 
 EXAMPLES = """\
@@ -48,19 +51,25 @@ def run(args: argparse.Namespace) -> int:
 def _abort_id(args: argparse.Namespace, connection: Connection) -> int:
     from penstock.cli.output import confirm, print_json
     from penstock.cli.raw import ask, check, coordinator_of
+    from penstock.cli.txn.decided import claim_decided, read_decided
     from penstock.cli.txn.transactions import any_broker, described, end_prepared, is_two_phase
     from penstock.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
     state = described(connection, args.id)
     is_open = state.transaction_state == "Ongoing"
     if is_open and not args.force:
-        _refuse_if_decided(connection, state)
+        _refuse_if_decided(read_decided(connection), state)
     if is_open:
         confirm(
             f"Abort the transaction of {args.id}? Its producer can't go on then, and must be started again.", args.yes
         )
     if is_open and is_two_phase(state):
-        end_prepared(connection, state, commit=False)
+        end_prepared(
+            connection,
+            state,
+            commit=False,
+            check_taken=None if args.force else lambda: _refuse_if_decided(claim_decided(connection, args.id), state),
+        )
     elif is_open:
         request = InitProducerIdRequest(transactional_id=args.id, transaction_timeout_ms=state.transaction_timeout_ms)
         coordinator = coordinator_of(any_broker(connection), args.id)
@@ -72,13 +81,12 @@ def _abort_id(args: argparse.Namespace, connection: Connection) -> int:
     return 0
 
 
-def _refuse_if_decided(connection: Connection, state: TransactionState) -> None:
+def _refuse_if_decided(decided: Decided, state: TransactionState) -> None:
     """The other transactions of its batch are committed, or will be: half of the batch would be lost."""
     from penstock.cli.problem import Problem
-    from penstock.cli.txn.decided import read_decided
 
     name = state.transactional_id
-    if by := read_decided(connection).by(state):
+    if by := decided.by(state):
         raise Problem(
             f"{name} is to be committed: {by} was decided so, and what it wrote would be lost.",
             f"Start its query again, or use 'penstock txn commit {name}'. --force aborts it all the same.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from penstock.cli.connection import Connection
 from penstock.cli.problem import Problem
@@ -47,9 +48,13 @@ def described_at(coordinator: Address, transactional_ids: list[str]) -> dict[str
     return found
 
 
-def end_prepared(connection: Connection, state: TransactionState, *, commit: bool) -> None:
+def end_prepared(
+    connection: Connection, state: TransactionState, *, commit: bool, check_taken: Callable[[], None] | None = None
+) -> None:
     """Takes the transaction over, which fences its producer, and ends it. If this fails, it may be tried again. It need
-    not be allowed to begin one in two phases: the timeout that it names counts for nothing that is open."""
+    not be allowed to begin one in two phases: the timeout that it names counts for nothing that is open.
+
+    `check_taken` may refuse, when nobody else can end it any more: then it stays open."""
     name = state.transactional_id
     doing = f"can't {'commit' if commit else 'abort'} {name!r}"
     coordinator = coordinator_of(any_broker(connection), name)
@@ -62,6 +67,8 @@ def end_prepared(connection: Connection, state: TransactionState, *, commit: boo
             f"{doing}: that transaction is over. Its producer was fenced, and nothing ended.",
             f"'penstock txn describe {name}' shows what became of it.",
         )
+    if check_taken is not None:
+        check_taken()
     ending = EndTxnRequest(
         transactional_id=name, producer_id=kept.producer_id, producer_epoch=kept.producer_epoch, committed=commit
     )
