@@ -31,6 +31,7 @@ from penstock.pipeline.replaying import (
     write_plan,
 )
 from penstock.pipeline.source import from_json
+from penstock.pipeline.topics import message_bytes_max
 from tests.brokers import BrokerProcess
 from tests.pipeline.conftest import create_topic
 from tests.pipeline.gate import ARGUMENTS
@@ -245,10 +246,11 @@ def test_a_new_target_keeps_what_it_gets_and_one_that_is_there_stays_as_it_is(
 ) -> None:
     from penstock.pipeline.problem import OptionError
 
-    topic = new_topic(3)
+    topic, large = new_topic(3), new_topic(max_message_bytes=8_000_000)
     with Brokers(settings_of(broker.bootstrap)) as brokers:
         assert ensure_target(brokers, topic, 7) == (3, False)
-        assert ensure_target(brokers, f"{topic}-new", 7) == (7, True)
+        assert ensure_target(brokers, f"{topic}-new", 7, large) == (7, True)
+        assert message_bytes_max(brokers, f"{topic}-new") == 8_000_000
         assert ensure_target(brokers, f"{topic}-new", 9) == (7, False)
         with pytest.raises(OptionError, match="can't be created"):
             ensure_target(brokers, "no/such name", 1)

@@ -171,7 +171,7 @@ def _new_plan(args: argparse.Namespace, brokers: Brokers, folder: Path) -> Repla
     )
     if not args.append and holds_records(brokers, args.into):
         raise _holds_some(args.into, folder)
-    count, made = ensure_target(brokers, args.into, max(partitions, 1))
+    count, made = ensure_target(brokers, args.into, max(partitions, 1), args.topic)
     topic_id, into_id = topic_ids(brokers, args.topic, args.into)
     if made:
         _tell(f"Created {args.into}, which keeps what it gets for good (retention.ms=-1).")

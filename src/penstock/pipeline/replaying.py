@@ -140,16 +140,20 @@ def mark_finished(folder: Path, plan: ReplayPlan) -> None:
 # ---- the topic it goes to
 
 
-def ensure_target(brokers: Brokers, name: str, partitions: int) -> tuple[int, bool]:
+def ensure_target(brokers: Brokers, name: str, partitions: int, like: str | None = None) -> tuple[int, bool]:
     """How many partitions it has, and whether it was made just now.
 
-    A new one keeps everything: the records are as old as they were, and retention would delete them at once.
+    A new one keeps everything: the records are as old as they were, and retention would delete them at once. It takes
+    records as large as the topic that they come from.
     """
     known = brokers.topics([name]).get(name)
     if known is not None:
         return len(known.leaders), False
+    settings = {"retention.ms": "-1"}
+    if like is not None and (largest := topics.message_bytes_max(brokers, like)) is not None:
+        settings[topics.MESSAGE_BYTES_MAX] = str(largest)
     try:
-        topics.create(brokers, name, partitions, {"retention.ms": "-1"})
+        topics.create(brokers, name, partitions, settings)
     except ApiError as error:
         raise OptionError(f"topic {name!r} can't be created: {error.code.name} {error}") from error
     return partitions, True

@@ -1,25 +1,39 @@
-"""Topics for dead letters, made when they are not there: a bad record must have somewhere to go."""
+"""Topics for dead letters, made when they are not there: a bad record must have somewhere to go, large ones too."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
+from penstock.pipeline import topics
 from penstock.pipeline.brokers import Brokers
-from penstock.protocol.errors import ApiError, ErrorCode
-from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.pipeline.transform.model import Source
+from penstock.protocol.errors import ApiError
+
+ROOM_BYTES = 64 << 10  # for the headers that say what is wrong with a record
+BATCH_BYTES_MAX = (1 << 31) - 1
 
 
-def create_missing(brokers: Brokers, names: Sequence[str]) -> None:
-    """With as many partitions and replicas as the brokers make by default."""
-    if not names:
-        return
+def create_missing(brokers: Brokers, names: Sequence[str], sources: Sequence[Source]) -> None:
+    """With as many partitions and replicas as the brokers make by default, for records as large as the sources take."""
+    for name in names:
+        largest = _largest(brokers, [each for each in sources if each.dead_letters == name])
+        settings = {}
+        if largest is not None:
+            settings[topics.MESSAGE_BYTES_MAX] = str(min(largest + ROOM_BYTES, BATCH_BYTES_MAX))
+        try:
+            topics.create(brokers, name, -1, settings)
+        except ApiError as error:
+            raise ApiError(error.code, f"topic {name!r}: {error.message or ''}") from error
 
-    def attempt() -> None:
-        connection = brokers.any()
-        topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
-        request = CreateTopicsRequest(topics=topics, timeout_ms=30_000)
-        for answer in connection.ask(request, connection.newest(CreateTopicsRequest, 7)).topics:
-            if answer.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                raise ApiError(ErrorCode(answer.error_code), f"topic {answer.name!r}: {answer.error_message or ''}")
 
-    brokers.until_answered(attempt, f"creation of topic {names[0]!r}")
+def _largest(brokers: Brokers, sources: Iterable[Source]) -> int | None:
+    known = [topics.message_bytes_max(brokers, topic) for source in sources for topic in _topics_of(brokers, source)]
+    return max((each for each in known if each is not None), default=None)
+
+
+def _topics_of(brokers: Brokers, source: Source) -> Iterable[str]:
+    if source.pattern is None:
+        return source.topics
+    pattern = re.compile(source.pattern)
+    return [name for name in brokers.topics() if pattern.fullmatch(name)]

@@ -76,7 +76,7 @@ class Run:
     def start(self) -> None:
         plan, pipeline = self._plan, self._plan.pipeline
         with Brokers(plan.settings) as brokers:
-            create_missing(brokers, plan.missing)
+            create_missing(brokers, plan.missing, [source for source, _ in plan.dead_letters])
         for source, rows in plan.dead_letters:
             sink = Sink(name=f"dead-letters-{source.name}", sql="", topic=source.dead_letters)
             self._parts[pipeline.query(sink.name)] = _Part(sink, rows, dead_letters=True)
