@@ -18,7 +18,7 @@ from penstock.pipeline.brokers import LATEST, Brokers, TopicPartition
 from penstock.pipeline.deciding import Claim
 from penstock.pipeline.decisions import Decision, Write
 from penstock.pipeline.options import WriteOptions, write_options
-from penstock.pipeline.problem import Fenced, PipelineError
+from penstock.pipeline.problem import Fenced, HeldBack, PipelineError
 from penstock.pipeline.producing import Producer
 from penstock.pipeline.sink import PREFIX, STALE_MS, BatchWriter, Rows, StreamWriter, Written, new_job
 from penstock.pipeline.transactions import EMPTY, ONGOING, Identity, Kept, Prepared
@@ -213,6 +213,35 @@ def test_how_a_transaction_ended_is_seen_in_its_log_if_its_coordinator_has_forgo
     assert transactions.roll_forward(cluster.brokers, prepared) is commit
     unknown = prepared._replace(transactional_id=f"{prepared.transactional_id}.unknown")
     assert transactions.roll_forward(cluster.brokers, unknown) is commit
+
+
+def ended_and_forgotten(cluster: Cluster, prepared: Prepared) -> None:
+    """Committed, and then the name is used again: how it ended is seen in its log alone."""
+    transactions.end(cluster.brokers, prepared.transactional_id, prepared.identity, commit=True)
+    transactions.take_over(cluster.brokers, prepared.transactional_id)
+
+
+def test_what_another_query_holds_back_is_not_taken_for_aborted(
+    cluster: Cluster, sink: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "MARKERS_S", 0.1)
+    (before,) = prepared_of(cluster.prepare(f"{PREFIX}{uuid.uuid4()}", "run", b"of another, whose driver is away"))
+    (prepared,) = prepared_of(cluster.prepare(sink, "run", b"row"))
+    ended_and_forgotten(cluster, prepared)
+    decision = Decision(sink, 0, Write("run", "job"), cluster.topic, (prepared,))
+    with pytest.raises(HeldBack, match=f"{cluster.topic}-0 another one is open from offset 0 on"):
+        deciding.roll_forward(cluster.brokers, decision, {})
+    transactions.end(cluster.brokers, before.transactional_id, before.identity, commit=False)
+    deciding.roll_forward(cluster.brokers, decision, {})
+    assert cluster.seen() == [b"row"]
+
+
+def test_what_others_of_the_same_batch_hold_back_is_seen_when_they_are_committed(cluster: Cluster, sink: str) -> None:
+    waiting, ended = prepared_of(*(cluster.prepare(sink, "run", b"row %d" % task, task) for task in range(2)))
+    ended_and_forgotten(cluster, ended)
+    decision = Decision(sink, 0, Write("run", "job"), cluster.topic, (ended, waiting))
+    deciding.roll_forward(cluster.brokers, decision, {})
+    assert cluster.seen() == [b"row 0", b"row 1"]
 
 
 def test_the_next_transaction_under_a_name_is_not_taken_for_the_decided_one(cluster: Cluster, sink: str) -> None:

@@ -30,7 +30,7 @@ from penstock.pipeline.decisions import (
     done_value,
     read_all,
 )
-from penstock.pipeline.problem import Fenced, PipelineError
+from penstock.pipeline.problem import Fenced, HeldBack, PipelineError
 from penstock.pipeline.producing import Producer
 from penstock.pipeline.sealing import Encoded
 from penstock.pipeline.transactions import EMPTY, NOBODY, Identity, Kept, Prepared
@@ -112,11 +112,15 @@ def take_over_prepared(brokers: Brokers, prepared: Iterable[Prepared]) -> dict[s
 
 def roll_forward(brokers: Brokers, decision: Decision, owners: Mapping[str, Identity]) -> None:
     """Commits whatever of it can be committed. Raises if something can't: half of the batch is lost then."""
-    aborted = [
-        each.transactional_id
-        for each in decision.transactions
-        if not transactions.roll_forward(brokers, each, owners.get(each.transactional_id))
-    ]
+    aborted: list[str] = []
+    held_back: list[Prepared] = []  # perhaps by others of the same batch, which come later
+    for each in decision.transactions:
+        try:
+            if not transactions.roll_forward(brokers, each, owners.get(each.transactional_id), wait_s=0):
+                aborted.append(each.transactional_id)
+        except HeldBack:
+            held_back.append(each)
+    aborted += [each.transactional_id for each in held_back if not transactions.roll_forward(brokers, each)]
     if aborted:
         raise PipelineError(
             f"batch {decision.batch} was decided by {decision.sink}, but somebody has aborted {len(aborted)} of its "

@@ -17,5 +17,9 @@ class DataLost(PipelineError):
     """Records that the job was to read are no longer there."""
 
 
+class HeldBack(PipelineError):
+    """Whether a transaction is committed can't be told, while one that is open stands before it."""
+
+
 class Fenced(PipelineError):
     """Another run of the same query has taken over."""

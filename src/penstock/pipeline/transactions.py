@@ -6,12 +6,13 @@ its coordinator, as long as its name is not used again, and after that by the lo
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
-from penstock.pipeline.brokers import TRANSACTION, Brokers, TopicPartition
+from penstock.pipeline.brokers import LATEST, TRANSACTION, Brokers, TopicPartition
 from penstock.pipeline.connection import Unreachable
 from penstock.pipeline.fetching import OffsetRange, RangeFetcher
-from penstock.pipeline.problem import Fenced, PipelineError
+from penstock.pipeline.problem import Fenced, HeldBack, PipelineError
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -26,6 +27,8 @@ TWO_PHASE_VERSION = 6  # of InitProducerId; brokers do not announce it, because 
 PLAIN_VERSION = 4
 END_VERSION = 5
 NEVER_MS = 0x7FFFFFFF
+MARKERS_S = 10.0  # for what ends a transaction to be in each of its partitions
+PAUSE_S = 0.05
 TAKEN_OVER_MAX = 20  # times in a row, by others that have the same decision to carry out
 PROBE = "penstock-sink"  # a name under which nothing is ever begun
 EMPTY, ONGOING = "Empty", "Ongoing"
@@ -166,9 +169,14 @@ def end(brokers: Brokers, transactional_id: str, identity: Identity, *, commit: 
     return Identity(answer.producer_id, answer.producer_epoch)
 
 
-def roll_forward(brokers: Brokers, decided: Prepared, owner: Identity | None = None) -> bool:
-    """Commits what is to be committed, however often this is asked for and whoever asks; whether it is committed."""
+def roll_forward(
+    brokers: Brokers, decided: Prepared, owner: Identity | None = None, *, wait_s: float | None = None
+) -> bool:
+    """Commits what is to be committed, however often this is asked for and whoever asks; whether it is committed.
+
+    Raises HeldBack where that can't be told, after it has waited for what may pass."""
     name = decided.transactional_id
+    wait_s = MARKERS_S if wait_s is None else wait_s
     for _ in range(TAKEN_OVER_MAX):
         try:
             if owner is not None:
@@ -180,12 +188,13 @@ def roll_forward(brokers: Brokers, decided: Prepared, owner: Identity | None = N
         if state is not None and state.transaction_state in COMMITTED:
             return True
         if state is not None and state.transaction_state in ABORTED:
-            return _is_seen(brokers, decided, if_gone=False)  # it may have been something else under the same name
+            # It may have been something else under the same name.
+            return _is_seen(brokers, decided, wait_s, if_gone=False)
         if state is None or not _may_wait(state, decided):
-            return _is_seen(brokers, decided)
+            return _is_seen(brokers, decided, wait_s)
         kept = take_over(brokers, name)
         if kept.ongoing != decided.identity:
-            return _is_seen(brokers, decided)
+            return _is_seen(brokers, decided, wait_s)
         owner = kept.owner
     raise PipelineError(f"transaction {name} is taken over by others again and again")
 
@@ -213,14 +222,30 @@ def described(brokers: Brokers, transactional_id: str) -> TransactionState | Non
     return brokers.until_answered(attempt, f"the state of transaction {transactional_id}")
 
 
-def _is_seen(brokers: Brokers, ended: Prepared, *, if_gone: bool = True) -> bool:
+def _is_seen(brokers: Brokers, ended: Prepared, wait_s: float, *, if_gone: bool = True) -> bool:
     """By those who read what is committed. What is in the log no longer is missed by none of them."""
 
     def is_there(committed: bool) -> bool:
         batch = OffsetRange(ended.place, ended.offset, ended.offset + 1)
         return any(RangeFetcher(brokers, batch, committed=committed, fail_on_data_loss=False).batches())
 
-    return is_there(committed=True) if is_there(committed=False) else if_gone
+    if not is_there(committed=False):
+        return if_gone
+    _expect_readable(brokers, ended, wait_s)
+    return is_there(committed=True)
+
+
+def _expect_readable(brokers: Brokers, ended: Prepared, wait_s: float) -> None:
+    """What can't be read yet is not aborted. Markers that are under way come within moments, others do not."""
+    deadline = time.monotonic() + wait_s
+    while (reached := brokers.offsets({ended.place: LATEST}).get(ended.place, ended.offset + 1)) <= ended.offset:
+        if time.monotonic() > deadline:
+            raise HeldBack(
+                f"whether transaction {ended.transactional_id} is committed can't be told yet: in {ended.place} "
+                f"another one is open from offset {reached} on, before it ('penstock txn list' shows which are open). "
+                "Once that one is ended, start the query again"
+            )
+        time.sleep(PAUSE_S)
 
 
 def names_under(brokers: Brokers, prefix: str) -> dict[str, str]:
