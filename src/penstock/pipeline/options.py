@@ -58,6 +58,7 @@ OF_READERS = frozenset(
         "maxoffsetspertrigger",
         "minoffsetspertrigger",
         "maxtriggerdelay",
+        "availablenowoffsets",
         "minpartitions",
         "maxrecordsperpartition",
         "includeheaders",
@@ -290,6 +291,7 @@ class ReadOptions:
     committed: bool
     group: str | None  # for whoever reports progress
     fetch_bytes: int | None
+    available: dict[TopicPartition, int] | None = None  # where a stream ends that takes what is there
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
@@ -323,6 +325,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
         == "read_committed",
         group=options.text("kafka.group.id") or prefix,
         fetch_bytes=options.number("kafka.max.partition.fetch.bytes", 1),
+        available=options.by_partition("availableNowOffsets"),
     )
 
 

@@ -173,6 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._brokers: Brokers | None = None
+        self._began: planning.Offsets = {}  # of a query that has no checkpoint yet
         self._final: Ends | None = None  # where a query ends that takes what is there now
         self._latest: Ends | None = None
         self._moved_at = time.monotonic()
@@ -192,15 +193,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planning.expect_topics(self._cluster, self._options)
         places = planning.partitions_of(self._cluster, self._options)
         ids = self._ids({place.topic for place in places})
-        starting = planning.resolve(self._cluster, places, self._options.starting, self._options, "starting")
-        return to_json(starting, ids)
+        self._began = planning.resolve(self._cluster, places, self._options.starting, self._options, "starting")
+        return to_json(self._began, ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._options.offsets_max
         return ReadMaxRows(limit) if limit is not None else ReadAllAvailable()
 
     def latestOffset(self, start: OffsetsJson, limit: ReadLimit) -> OffsetsJson:
-        self._latest = self._final if self._final is not None else self._ends()
+        self._latest = self._available(self._final) if self._final is not None else self._ends()
         end, ids = self._latest
         begun = self._begin(from_json(start), end, start.get(IDS, {}), ids)
         if self._final is None and self._is_too_little(begun, end):
@@ -216,6 +217,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._final = self._ends()
+
+    def _available(self, final: Ends) -> Ends:
+        """Not behind offsets that the query was told, so that others which were told the same end at the same."""
+        told = self._options.available
+        if told is None:
+            return final
+        ends = {place: min(offset, told[place]) for place, offset in final.offsets.items() if place in told}
+        # It may have begun behind them, or with partitions that are newer: at 'latest', a moment later.
+        ends |= {place: max(offset, ends.get(place, 0)) for place, offset in self._began.items()}
+        return Ends(ends, final.ids)
 
     def _ends(self) -> Ends:
         places = planning.partitions_of(self._cluster, self._options)

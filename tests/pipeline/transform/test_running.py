@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from penstock.pipeline.problem import PipelineError
+from penstock.pipeline.transform.running import Run
 from tests.brokers import BrokerProcess
 from tests.pipeline.conftest import Topics
 from tests.pipeline.transform.topics import consume, documents, produce, run_once
@@ -47,7 +48,7 @@ def order(number: int, amount: float, minute: int = 0) -> dict[str, object]:
 
 
 def test_rows_go_out_once_over_a_restart_and_bad_records_say_what_is_wrong(
-    spark: SparkSession, broker: BrokerProcess, new_topic: Topics, tmp_path: Path
+    spark: SparkSession, broker: BrokerProcess, new_topic: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders, large, minutes = new_topic(2), new_topic(2), new_topic()
     file = tmp_path / "orders.toml"
@@ -86,8 +87,19 @@ def test_rows_go_out_once_over_a_restart_and_bad_records_say_what_is_wrong(
     assert documents(broker.bootstrap, minutes) == [{"minute": "2026-05-01T12:00:00.000Z", "n": 2, "amount": 200.0}]
 
     # Again, with the same checkpoint: what was read is not read again, and windows go on from what they held.
+    # What comes while its queries run, one after another, is left by all of them, so that they end at the same offsets.
     produce(broker.bootstrap, orders, [order(4, 300, minute=1), order(5, 1, minute=9), "worse"])
+    start = Run._start
+
+    def start_late(run: Run, name: str) -> None:
+        produce(broker.bootstrap, orders, [order(6, 300, minute=9), "late"])
+        start(run, name)
+
+    monkeypatch.setattr(Run, "_start", start_late)
     run_once(spark, file, broker.bootstrap)
+    checkpoint = tmp_path / "penstock-pipelines" / "orders"
+    names = ("dead-letters-orders", "large", "per_minute")
+    assert len({last_offsets(checkpoint / each) for each in names}) == 1
 
     assert sorted(each["id"] for each in documents(broker.bootstrap, large)) == [2, 3, 4]
     assert len(consume(broker.bootstrap, f"{orders}-dead")) == len(bad) + 1
@@ -114,6 +126,12 @@ sql = "SELECT CAST(value AS STRING) AS level, CAST(_key AS STRING) AS host FROM 
 path = "lake"
 partition_by = "level"
 """
+
+
+def last_offsets(checkpoint: Path) -> str:
+    """As Spark has written them down."""
+    last = max((each for each in (checkpoint / "offsets").glob("[0-9]*")), key=lambda path: int(path.name))
+    return last.read_text().splitlines()[-1]
 
 
 def forget_last_commit(checkpoint: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.pipeline import planning
 from penstock.pipeline.brokers import Brokers
-from penstock.pipeline.options import OF_CLIENTS, Options
+from penstock.pipeline.options import OF_CLIENTS, Edge, Options, read_options
+from penstock.pipeline.source import to_json
 from penstock.pipeline.transform import decoding, writing
 from penstock.pipeline.transform.entries import FileError
 from penstock.pipeline.transform.model import Pipeline, Sink, Source
@@ -45,12 +48,14 @@ def check(session: SparkSession, pipeline: Pipeline, bootstrap: str) -> Plan:
     """Raises PipelineError, which names what is wrong. Topics come first: that takes no time."""
     client = client_options(pipeline, bootstrap)
     settings = Options(client, OF_CLIENTS, "pipeline").client()
+    readers = {source.name: decoding.reader_options(source, client) for source in pipeline.sources}
     with Brokers(settings) as brokers:
         missing = check_topics(pipeline, set(brokers.topics()))
+        common_ends(brokers, readers.values())
     spark = _own_session(session, pipeline)
     bad, found = [], []
     for source in pipeline.sources:
-        records = decoding.records(spark, source, client)
+        records = decoding.records(spark, source, readers[source.name])
         decoding.rows(records, source).createOrReplaceTempView(source.name)
         if source.may_be_bad:
             bad.append((source, decoding.dead_letters(records, source)))
@@ -62,6 +67,18 @@ def check(session: SparkSession, pipeline: Pipeline, bootstrap: str) -> Plan:
             writing.check_table(spark, rows, sink)
         found.append((sink, rows))
     return Plan(pipeline, client, settings, spark, tuple(found), tuple(bad), missing)
+
+
+def common_ends(brokers: Brokers, readers: Iterable[dict[str, str]]) -> None:
+    """Tells the readers of every query where to end if they take what is there: one would see more than another."""
+    asked: planning.Offsets = {}
+    for each in readers:
+        options = read_options(each, streaming=True)
+        places = planning.partitions_of(brokers, options)
+        new = [place for place in places if place not in asked]
+        asked |= planning.edges(brokers, new, Edge.LATEST, options.committed)
+        ends = {place: asked[place] for place in places if place in asked}
+        each["availableNowOffsets"] = json.dumps(to_json(ends))
 
 
 def _own_session(session: SparkSession, pipeline: Pipeline) -> SparkSession:

@@ -23,7 +23,6 @@ from penstock.pipeline.transform.saying import in_short
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 METADATA = ("topic", "partition", "offset", "timestamp", "headers")
 BESIDE = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_headers")
@@ -37,11 +36,11 @@ Fault = tuple["Column", "Column"]
 """When a record is bad, and what is said of it then."""
 
 
-def records(spark: SparkSession, source: Source, client: Mapping[str, str]) -> DataFrame:
+def records(spark: SparkSession, source: Source, options: Mapping[str, str]) -> DataFrame:
     """Every one, good or bad: the bytes as they came, the columns that became of them, and what is beside them."""
     key = F.col("key").cast("string") if source.text_key else F.col("key")
     beside = [key.alias("_key"), *(F.col(name).alias(f"_{name}") for name in METADATA)]
-    plain = _reader(spark, source, client).load()
+    plain = spark.readStream.format("penstock").options(**options).load()
     plain = plain.select(F.col("key").alias(KEY), F.col("value").alias(VALUE), *beside)
     plain = plain.withColumn(DECODED, decoded(spark, source))
     kind = plain.schema[DECODED].dataType
@@ -50,19 +49,20 @@ def records(spark: SparkSession, source: Source, client: Mapping[str, str]) -> D
     return plain.select(*columns, "*")
 
 
-def _reader(spark: SparkSession, source: Source, client: Mapping[str, str]) -> DataStreamReader:
-    reader = spark.readStream.format("penstock").options(**client).option("includeHeaders", "true")
-    reader = reader.option("failOnDataLoss", source.fail_on_data_loss)
+def reader_options(source: Source, client: Mapping[str, str]) -> dict[str, str]:
+    """Of format("penstock")."""
+    options = {**client, "includeHeaders": "true", "failOnDataLoss": str(source.fail_on_data_loss).lower()}
     if source.pattern is not None:
-        reader = reader.option("subscribePattern", source.pattern)
+        options["subscribePattern"] = source.pattern
     else:
-        reader = reader.option("subscribe", ",".join(source.topics))
+        options["subscribe"] = ",".join(source.topics)
     if source.starting.isdigit():
-        reader = reader.option("startingTimestamp", source.starting)
-        reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
+        options |= {"startingTimestamp": source.starting, "startingOffsetsByTimestampStrategy": "latest"}
     else:
-        reader = reader.option("startingOffsets", source.starting)
-    return reader if source.offsets_max is None else reader.option("maxOffsetsPerTrigger", source.offsets_max)
+        options["startingOffsets"] = source.starting
+    if source.offsets_max is not None:
+        options["maxOffsetsPerTrigger"] = str(source.offsets_max)
+    return options
 
 
 def columns_of(records_: DataFrame) -> list[str]:
