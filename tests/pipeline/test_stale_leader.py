@@ -78,11 +78,12 @@ def test_a_decision_that_a_replaced_leader_was_to_write_is_none(
         os.kill(brokers[paused[0]].pid, signal.SIGSTOP)
         return decide(claim, *decision)  # type: ignore[arg-type]
 
-    def send_and_tell(connection: Connection, request: Message, version: int) -> None:
-        send(connection, request, version)
+    def send_and_tell(connection: Connection, request: Message, version: int) -> int:
+        number = send(connection, request, version)
         if paused and isinstance(request, ProduceRequest):
             monkeypatch.setattr(Connection, "send", send)
             is_under_way.set()
+        return number
 
     monkeypatch.setattr(Claim, "decide", decide_at_a_leader_that_is_paused)
     monkeypatch.setattr(Connection, "send", send_and_tell)
