@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.protocol.compression import Compression
+from penstock.replication import leaving
 from penstock.replication.partition_settings import Flush
 from penstock.storage import checkpoint
 from penstock.storage.disk import Disk
@@ -142,6 +143,49 @@ async def test_a_reader_may_finish_with_what_it_holds_of_a_deleted_topic(tmp_pat
     await until(lambda: not folders(tmp_path))
     assert found is not None
     assert len(found.read()) == found.size > 0
+
+
+async def test_what_is_written_takes_the_place_of_deleted_topics_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaving, "AHEAD", 0)
+    monkeypatch.setattr(leaving, "PIECE", 100)
+    held = Holding(tmp_path)
+    held.create("new")
+    held.create("old", file_delete_delay_ms="60000")
+    held.write("old", count=10)
+    held.get("new")
+    topic = held.delete("old")
+    file = tmp_path / f"{topic.topic_id.hex()}-0.deleted" / f"{0:020d}.log"
+    before = file.stat().st_size
+    await asyncio.sleep(3 * leaving.LOOK_EVERY_S)
+    assert file.stat().st_size == before, "nothing was written meanwhile"
+    written = held.disk.written
+    held.write("new", count=5)
+    written = held.disk.written - written
+    await until(lambda: before - written <= file.stat().st_size < before)
+    held.write("new", count=5)
+    await until(lambda: file.stat().st_size == 0)
+
+
+async def test_a_deleted_topic_that_is_being_read_stays_though_others_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaving, "PIECE", 100)
+    held = Holding(tmp_path)
+    held.create("new")
+    held.create("old", file_delete_delay_ms="60000")
+    held.write("old", count=10)
+    partition = held.get("old")
+    found = partition.log.read(0, 1000, partition.committed)
+    assert found is not None
+    topic = held.delete("old")
+    file = tmp_path / f"{topic.topic_id.hex()}-0.deleted" / f"{0:020d}.log"
+    held.write("new", count=10)
+    await asyncio.sleep(3 * leaving.LOOK_EVERY_S)
+    assert len(found.read()) == found.size > 0
+    del found
+    await until(lambda: file.stat().st_size == 0)
 
 
 async def test_a_topic_made_again_under_its_name_knows_nothing_of_the_old_one(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ can't be told from what it kept.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,7 @@ from penstock.replication.syncs import SmallFile, Syncs
 from penstock.replication.waiters import NEVER_MS, Waiters
 from penstock.storage import aborted, leader_epochs
 from penstock.storage.aborted import Marker
+from penstock.storage.disk import File
 from penstock.storage.log import Log, LogPosition
 from penstock.storage.segment import Segment
 from penstock.transport.turn import Turn
@@ -391,9 +393,10 @@ class Partition:
         log.critical("stopped: the disk failed to sync: %s", error, extra={"partition": self.name})
         self.release_waiters()
 
-    def delete(self, directory: Path) -> None:
+    def delete(self, directory: Path) -> list[weakref.ref[File]]:
         """The topic is gone and its folder renamed: whoever waits learns it, and nothing more is accepted. Work that is
-        under way on the old files must not find those of a topic that takes the name."""
+        under way on the old files must not find those of a topic that takes the name. Returns what may still be read.
+        """
         self.log.relocate(directory)
         self.deleted = True
         self._epoch_begins = False
@@ -401,6 +404,7 @@ class Partition:
         self.failures += 1
         self.log.staged.clear()
         self.release_waiters()
+        return self.log.let_go()
 
     def release_waiters(self) -> None:
         """Wakes everyone: what they find is that the partition has stopped or is gone."""

@@ -7,7 +7,6 @@ carries the id of its topic: one that belongs to no topic of the cluster is set 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import time
@@ -23,6 +22,7 @@ from penstock.protocol.compression import Compression
 from penstock.replication.commit import Commits
 from penstock.replication.high_watermarks import HighWatermarks
 from penstock.replication.in_sync import InSyncReplicas
+from penstock.replication.leaving import Folder, LeavingFolders
 from penstock.replication.partition import Partition
 from penstock.replication.partition_settings import Flush, PartitionSettings
 from penstock.storage import recovery, summary
@@ -65,6 +65,7 @@ class Partitions:
         self._summaries: dict[str, summary.LogSummary] = {}
         self._recovered: dict[str, Log] = {}
         self._high_watermarks = HighWatermarks(disk, data_dir)
+        self._leaving = LeavingFolders(disk)
         self.damaged: set[tuple[str, int]] = set()  # recovery has cut off more than a torn end
 
     # ---- opening
@@ -308,24 +309,14 @@ class Partitions:
             self._recovered.pop(name, None)
             self._summaries.pop(name, None)
             target = self.data_dir / f"{topic.topic_id.hex()}-{index}{DELETED}"
-            if partition is not None:
-                partition.delete(target)
+            reads = partition.delete(target) if partition is not None else []
             try:
                 self.disk.rename(self.data_dir / name, target)
-                doomed.append(target)
+                doomed.append(Folder(target, reads))
             except FileNotFoundError:
                 pass
         if doomed:
-            # Readers that hold a range of a file may finish; what is left at a stop goes at the next start.
-            delay_s = self._effective(topic)["file.delete.delay.ms"] / 1000
-            asyncio.get_running_loop().call_later(delay_s, self._remove_later, doomed)
-
-    def _remove_later(self, directories: list[Path]) -> None:
-        asyncio.get_running_loop().run_in_executor(None, self._remove, directories)
-
-    def _remove(self, directories: list[Path]) -> None:
-        for directory in directories:
-            self.disk.remove_tree(directory)
+            self._leaving.add(doomed, self._effective(topic)["file.delete.delay.ms"] / 1000)
 
     def sizes(self) -> dict[tuple[str, int], int]:
         sizes = {}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 REMOVED_AT_ONCE = 32 * 1024 * 1024
 REMOVAL_REST_S = 0.01
+SHRUNK_AT_ONCE = 4 * 1024 * 1024
 PARTS_PER_WRITE = 1000  # IOV_MAX is 1024 on Linux
 
 Buffer = bytes | bytearray | memoryview
@@ -23,7 +24,7 @@ Buffer = bytes | bytearray | memoryview
 class File:
     """A file that only grows at its end, and may be cut there. Closed when nobody refers to it any more."""
 
-    __slots__ = ("fd", "path", "size")
+    __slots__ = ("__weakref__", "fd", "path", "size")
 
     def __init__(self, path: Path, *, create: bool = False, writable: bool = True) -> None:
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -76,6 +77,8 @@ class File:
 
 class Disk:
     """The real one."""
+
+    written = 0  # bytes that were appended to logs
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
         return File(path, create=create, writable=writable)
@@ -137,16 +140,30 @@ class Disk:
 
     def remove_tree(self, path: Path) -> None:
         """In a thread. Large files go piece by piece: freeing a gigabyte at once holds up everyone who writes."""
+        while self._held(path) > REMOVED_AT_ONCE and self.shrink(path, REMOVED_AT_ONCE):
+            time.sleep(REMOVAL_REST_S)
+        shutil.rmtree(path, ignore_errors=True)
+
+    def _held(self, path: Path) -> int:
+        try:
+            with os.scandir(path) as entries:
+                return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+        except OSError:
+            return 0
+
+    def shrink(self, path: Path, size: int) -> int:
+        """In a thread: takes so much away from the ends of a folder's files, and says how much there was to take."""
+        freed = 0
         for name in self.names(path):
             try:
-                size = os.stat(path / name).st_size
-                while size > REMOVED_AT_ONCE:
-                    size -= REMOVED_AT_ONCE
-                    os.truncate(path / name, size)
-                    time.sleep(REMOVAL_REST_S)
+                held = os.stat(path / name).st_size
+                while cut := min(held, size - freed, SHRUNK_AT_ONCE):
+                    held -= cut
+                    os.truncate(path / name, held)
+                    freed += cut
             except OSError:
-                pass
-        shutil.rmtree(path, ignore_errors=True)
+                pass  # removed meanwhile
+        return freed
 
     def sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

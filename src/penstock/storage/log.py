@@ -11,6 +11,7 @@ the file, `next_offset` behind the last one staged.
 from __future__ import annotations
 
 import errno
+import weakref
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,6 +157,7 @@ class Log:
         except OSError:
             self._forget_staged(segment)
             raise
+        self.disk.written += size
         segment.size += size
         self.end_offset = self.next_offset
         self._written_times = (segment.first_timestamp_ms, segment.max_timestamp_ms, segment.max_timestamp_offset)
@@ -370,6 +372,14 @@ class Log:
         self.directory = directory
         for segment in [*self.segments, *self.dropped]:
             segment.directory = directory
+
+    def let_go(self) -> list[weakref.ref[File]]:
+        """Closes all files but those that somebody else holds; the references say who still does."""
+        segments = [*self.segments, *self.dropped]
+        held = [weakref.ref(segment.file) for segment in segments if segment.is_open]
+        for segment in segments:
+            segment.close()
+        return held
 
     def cut_end(self, end: int) -> None:
         """After segments were cut: the log ends at the offset, and what goes with it is read again."""

@@ -1,0 +1,80 @@
+"""The folders of deleted topics, on their way out.
+
+They stay for `file.delete.delay.ms`, unless new data takes their place before: what is written frees as much of what
+was deleted. So the page cache goes on with memory that it has, which is several times faster where a hypervisor takes
+free memory back and has to find it again, and a disk need not hold both. A folder that is still being read stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.storage.disk import Disk, File
+
+LOOK_EVERY_S = 0.05
+AHEAD = 128 * 1024 * 1024  # freed before it is needed: more than is written between two looks
+PIECE = 16 * 1024 * 1024  # less than this is not worth a thread's while
+
+
+class Folder(NamedTuple):
+    path: Path
+    reads: Sequence[weakref.ref[File]]  # the files that were open when it was deleted
+
+    @property
+    def is_read(self) -> bool:
+        return any(file() is not None for file in self.reads)
+
+
+class LeavingFolders:
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._folders: list[Folder] = []
+        self._looking = False
+        self._written = 0  # what the disk had written when the first of the folders came
+        self._freed = 0
+
+    def add(self, folders: list[Folder], delay_s: float) -> None:
+        """What is left of them at a stop goes at the next start."""
+        loop = asyncio.get_running_loop()
+        self._folders += folders
+        loop.call_later(delay_s, self._remove, loop, folders)
+        if not self._looking:
+            self._looking = True
+            self._written, self._freed = self._disk.written, 0
+            loop.call_later(LOOK_EVERY_S, self._look, loop)
+
+    def _remove(self, loop: asyncio.AbstractEventLoop, folders: list[Folder]) -> None:
+        self._folders = [folder for folder in self._folders if folder not in folders]
+        loop.run_in_executor(None, self._remove_now, folders)
+
+    def _remove_now(self, folders: list[Folder]) -> None:
+        for folder in folders:
+            self._disk.remove_tree(folder.path)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._looking = bool(self._folders)
+        if not self._looking:
+            return
+        written = self._disk.written - self._written
+        wanted = written + AHEAD - self._freed
+        if written >= PIECE and wanted >= PIECE:
+            freeing = loop.run_in_executor(None, self._free, list(self._folders), wanted)
+            freeing.add_done_callback(lambda _: self._look_later(loop))
+        else:
+            self._look_later(loop)
+
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not loop.is_closed():
+            loop.call_later(LOOK_EVERY_S, self._look, loop)
+
+    def _free(self, folders: list[Folder], wanted: int) -> None:
+        """In a thread, the oldest first."""
+        for folder in folders:
+            if wanted > 0 and not folder.is_read:
+                freed = self._disk.shrink(folder.path, wanted)
+                self._freed += freed
+                wanted -= freed
