@@ -32,15 +32,15 @@ class Folder(NamedTuple):
 class LeavingFolders:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._folders: list[Folder] = []
+        self._topics: list[list[Folder]] = []
         self._looking = False
         self._written = 0  # what the disk had written when the first of the folders came
         self._freed = 0
 
     def add(self, folders: list[Folder], delay_s: float) -> None:
-        """What is left of them at a stop goes at the next start."""
+        """Those of a topic. What is left of them at a stop goes at the next start."""
         loop = asyncio.get_running_loop()
-        self._folders += folders
+        self._topics.append(folders)
         loop.call_later(delay_s, self._remove, loop, folders)
         if not self._looking:
             self._looking = True
@@ -48,7 +48,7 @@ class LeavingFolders:
             loop.call_later(LOOK_EVERY_S, self._look, loop)
 
     def _remove(self, loop: asyncio.AbstractEventLoop, folders: list[Folder]) -> None:
-        self._folders = [folder for folder in self._folders if folder not in folders]
+        self._topics.remove(folders)
         loop.run_in_executor(None, self._remove_now, folders)
 
     def _remove_now(self, folders: list[Folder]) -> None:
@@ -56,13 +56,13 @@ class LeavingFolders:
             self._disk.remove_tree(folder.path)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._looking = bool(self._folders)
+        self._looking = bool(self._topics)
         if not self._looking:
             return
         written = self._disk.written - self._written
         wanted = written + AHEAD - self._freed
         if written >= PIECE and wanted >= PIECE:
-            freeing = loop.run_in_executor(None, self._free, list(self._folders), wanted)
+            freeing = loop.run_in_executor(None, self._free, list(self._topics), wanted)
             freeing.add_done_callback(lambda _: self._look_later(loop))
         else:
             self._look_later(loop)
@@ -71,10 +71,13 @@ class LeavingFolders:
         if not loop.is_closed():
             loop.call_later(LOOK_EVERY_S, self._look, loop)
 
-    def _free(self, folders: list[Folder], wanted: int) -> None:
-        """In a thread, the oldest first."""
-        for folder in folders:
-            if wanted > 0 and not folder.is_read:
-                freed = self._disk.shrink(folder.path, wanted)
-                self._freed += freed
-                wanted -= freed
+    def _free(self, topics: list[list[Folder]], wanted: int) -> None:
+        """In a thread, the oldest first. All of a topic's partitions alike: they were written together, so what is
+        freed of them lies together."""
+        for folders in topics:
+            unread = [folder for folder in folders if not folder.is_read]
+            for number, folder in enumerate(unread):
+                if wanted > 0:
+                    freed = self._disk.shrink(folder.path, -(-wanted // (len(unread) - number)))
+                    self._freed += freed
+                    wanted -= freed
