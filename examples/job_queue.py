@@ -23,22 +23,24 @@ class CameraBusy(Exception):
 
 
 class Worker(threading.Thread):
-    def __init__(self, failed: set[int]) -> None:
+    def __init__(self, failed: set[int], done: list[int]) -> None:
         super().__init__()
         self.failed = failed
-        self.done: list[int] = []
+        self.done = done
+        self.count = 0
 
     def run(self) -> None:
         soon = {"heartbeat.interval.ms": 300}  # how soon a worker learns that another has come; 3 s if not set
         with Queue(NAME, retry=Retry(attempts=3, backoff=fixed("500ms")), consumer_settings=soon) as queue:
             while True:
                 try:
-                    with queue.get(timeout=3) as job:
+                    with queue.get(timeout=1) as job:
                         self.work(job.value["picture"])
                 except CameraBusy:
                     pass  # it comes again after half a second, to whoever is free
                 except QueueEmpty:
-                    return
+                    if len(self.done) >= JOBS:
+                        return
 
     def work(self, picture: int) -> None:
         if picture % 20 == 0 and picture not in self.failed:
@@ -46,11 +48,13 @@ class Worker(threading.Thread):
             raise CameraBusy
         time.sleep(0.01)
         self.done.append(picture)
+        self.count += 1
 
 
 def main() -> None:
     failed: set[int] = set()
-    workers = [Worker(failed) for _ in range(WORKERS)]
+    done: list[int] = []
+    workers = [Worker(failed, done) for _ in range(WORKERS)]
     for worker in workers:
         worker.start()
     with Queue(NAME) as queue:
@@ -60,8 +64,8 @@ def main() -> None:
 
     for number, worker in enumerate(workers, start=1):
         worker.join()
-        print(f"worker {number} did {len(worker.done)} jobs")
-    times = Counter(picture for worker in workers for picture in worker.done)
+        print(f"worker {number} did {worker.count} jobs")
+    times = Counter(done)
     print(f"{len(times)} jobs were done, {sum(count > 1 for count in times.values())} of them twice")
     print(f"{len(failed)} needed a second attempt")
 
