@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -15,7 +16,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from penstock.cli import main
+from penstock.cli.dlq import letters, selection, shelf, transaction
 from penstock.cli.dlq.letters import mark_of
+from penstock.cli.dlq.shelf import Shelf
+from penstock.testing import PenstockBroker
 from tests.brokers import BrokerProcess
 from tests.cli.conftest import Finished, clean_environment, command
 
@@ -48,6 +52,16 @@ class Post:
             headers = [("region", region.encode()), *ours]
             producer.produce(self.topic, b"v%d" % number, b"k", partition=partition, headers=headers)
         producer.flush(20)
+
+    def hand_over(self, value: bytes) -> Producer:
+        """A letter in a transaction that is still open, as handlers with delivery='exactly-once' have them."""
+        handler = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": self.topic})
+        handler.init_transactions(20)
+        handler.begin_transaction()
+        headers = [("penstock.error", b"no money"), ("penstock.topic", self.origin.encode())]
+        handler.produce(self.topic, value, partition=0, headers=headers)
+        assert handler.flush(20) == 0
+        return handler
 
     def run(self, *arguments: str, expect: int = 0) -> Finished:
         done = run_here("dlq", *arguments, "--bootstrap", self.bootstrap)
@@ -206,17 +220,86 @@ def test_what_is_purged_is_neither_shown_nor_redriven_and_then_deleted(post: Pos
 def test_letters_of_a_transaction_that_is_still_open_are_not_deleted(post: Post) -> None:
     post.lay_down(range(4))
     assert post.run("redrive", post.topic, "--yes", "--json").json["redriven"] == 4
-    handler = Producer({"bootstrap.servers": post.bootstrap, "transactional.id": post.topic})
-    handler.init_transactions(20)
-    handler.begin_transaction()
-    handler.produce(post.topic, b"not yet committed", partition=0)
-    assert handler.flush(20) == 0
+    handler = post.hand_over(b"not yet committed")
     purged = post.run("purge", post.topic, "--yes", "--json").json
     assert purged["purged"] == 0
     assert purged["deleted"] > 4, "what is before the transaction is done, and deleted"
     handler.commit_transaction(20)
     left = [message.value() for message in read_all(post.bootstrap, post.topic) if mark_of(message) is None]
     assert left == [b"not yet committed"]
+
+
+def test_nothing_is_sent_while_marks_may_be_behind_an_open_transaction(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "OPEN_S_MAX", 0.2)
+    post.lay_down(range(2))
+    assert post.run("redrive", post.topic, "-n", "1", "--yes", "--json").json["redriven"] == 1
+    handler = post.hand_over(b"not yet committed")
+    for _ in range(2):
+        said = post.run("redrive", post.topic, "--yes", expect=1).err
+        assert f"a transaction is open in {post.topic}[0]" in said
+    assert post.values() == Counter([b"v0"])
+    handler.abort_transaction(20)
+    assert post.run("redrive", post.topic, "--yes", "--json").json["redriven"] == 1
+    assert post.values() == Counter([b"v0", b"v1"])
+
+
+def test_a_redrive_waits_for_a_transaction_that_ends(post: Post) -> None:
+    post.lay_down(range(2))
+    handler = post.hand_over(b"late")
+    ending = threading.Timer(0.3, handler.commit_transaction)
+    ending.start()
+    assert post.run("redrive", post.topic, "--yes", "--json").json["redriven"] == 3
+    ending.join()
+    assert post.values() == Counter([b"v0", b"v1", b"late"])
+
+
+def test_the_oldest_go_back_first_whichever_partition_they_are_in(post: Post) -> None:
+    post.lay_down([2], failed_at=NEW)
+    post.lay_down([1], failed_at=OLD)
+    assert post.run("redrive", post.topic, "-n", "1", "--yes", "--json").json["redriven"] == 1
+    assert post.values() == Counter([b"v1"])
+
+
+def test_a_redrive_gives_up_when_the_brokers_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction, "COMMIT_S_MAX", 0.1)
+    monkeypatch.setattr(transaction, "SLICE_S", 0.05)
+    with PenstockBroker() as broker:
+        post = Post(broker.bootstrap, "orders")
+        post.lay_down(range(2))
+        broker.fail_next("EndTxn", "COORDINATOR_LOAD_IN_PROGRESS", times=1000)
+        assert "run this again" in post.run("redrive", post.topic, "--yes", expect=1).err
+        broker.clear_faults()
+        post.run("redrive", post.topic, "--yes")
+        assert post.values() == Counter([b"v0", b"v1"])
+
+
+def test_many_letters_are_kept_in_a_file(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelves: list[Shelf] = []
+    monkeypatch.setattr(shelf, "IN_MEMORY_BYTES_MAX", 1000)
+    monkeypatch.setattr(letters, "Shelf", lambda: shelves.append(Shelf()) or shelves[-1])
+    monkeypatch.setattr(transaction, "LETTERS_MAX", 7)
+    post.lay_down(range(50))
+    assert post.run("redrive", post.topic, "--yes", "--json").json["redriven"] == 50
+    assert [each.is_in_memory for each in shelves] == [False]
+    assert post.values() == Counter(b"v%d" % number for number in range(50))
+
+
+def test_a_dry_run_says_what_would_be_deleted(post: Post) -> None:
+    post.lay_down(range(4))
+    post.run("redrive", post.topic, "-n", "2", "--yes")
+    dry = post.run("purge", post.topic, "--done", "--dry-run", "--json").json
+    assert dry["purged"] == 0
+    assert dry["deleted"] > 2, "the letters of one partition, and their marks"
+    assert post.run("purge", post.topic, "--done", "--yes", "--json").json["deleted"] == dry["deleted"]
+
+
+def test_dead_letters_in_a_topic_of_another_name_are_listed_by_it(post: Post) -> None:
+    post.lay_down(range(2))
+    post.run("redrive", post.topic, "--yes")
+    assert [each["topic"] for each in post.run("list", post.origin, "--json").json] == [post.origin]
+    assert "there is no topic" in post.run("list", "nowhere", expect=1).err
 
 
 def test_ordinary_topics_and_letters_without_an_address_are_refused(post: Post) -> None:

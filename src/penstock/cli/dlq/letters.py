@@ -7,10 +7,11 @@ a letter before it in the same partition. Only what is committed is read, so a m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.dlq.shelf import Letter, Place, Shelf, Slot
 from penstock.cli.problem import Problem
 
 if TYPE_CHECKING:
@@ -24,38 +25,6 @@ PURGED = "penstock.purged"
 ERROR = "penstock.error"  # our headers begin with it, behind the user's
 QUIET_S_MAX = 30.0
 BATCH = 1_000
-
-Header = tuple[str, bytes | None]
-Place = tuple[int, int]  # partition and offset
-
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[Header, ...]  # the user's
-    facts: dict[str, str]  # ours, without `penstock.`
-
-    @property
-    def place(self) -> Place:
-        return self.partition, self.offset
-
-    @property
-    def origin(self) -> str:
-        facts = self.facts
-        return f"{facts.get('topic', '?')}[{facts.get('partition', '?')}]@{facts.get('offset', '?')}"
-
-    @property
-    def failed_at_ms(self) -> int:
-        from datetime import datetime
-
-        try:
-            return int(datetime.fromisoformat(self.facts["failed.at"]).timestamp() * 1000)
-        except (KeyError, ValueError):
-            return self.timestamp_ms
 
 
 def is_dead_letters(topic: str) -> bool:
@@ -100,16 +69,19 @@ def letter_of(message: Message) -> Letter:
 class Held:
     """What a topic holds: letters that are wanted and not done, and what is done."""
 
-    letters: list[Letter]
+    letters: list[Slot]  # the oldest first
+    shelf: Shelf
     done: dict[Place, str]
     total: int  # letters, wanted or not, done or not
     open: dict[Place, int]  # letters that are not done, wanted or not, and when each failed
     starts: dict[int, int]
+    ends: dict[int, int]
     reached: dict[int, int]  # to where each partition was read: not beyond the first transaction that is still open
 
-    def first_open(self, partition: int) -> int:
+    def first_open(self, partition: int, but: Collection[Place] = ()) -> int:
         """The offset of the first letter that is not done, or from where on nobody has seen what there is."""
-        return min((offset for number, offset in self.open if number == partition), default=self.reached[partition])
+        offsets = (place[1] for place in self.open if place[0] == partition and place not in but)
+        return min(offsets, default=self.reached[partition])
 
 
 def read(
@@ -118,18 +90,23 @@ def read(
     wanted: Callable[[Letter], bool],
     progress: Callable[[int, int], None] = lambda done, total: None,
     keep_done: bool = False,
+    open_s_max: float = 0.0,
 ) -> Held:
-    """Everything from the start to the end of the topic, as it is now, but what is behind an open transaction."""
+    """Everything from the start to the end of the topic, as it is now, but what is behind an open transaction.
+
+    One that is open is waited for as long as `open_s_max`; then `reached` is before the end.
+    """
     keys = connection.partitions(topic)
     starts = {key[1]: offset for key, offset in connection.starts(keys).items()}
     ends = {key[1]: offset for key, offset in connection.ends(keys).items()}
-    letters: dict[Place, Letter] = {}
+    shelf = Shelf()
+    letters: dict[Place, Slot] = {}
     still_open: dict[Place, int] = {}
     done: dict[Place, str] = {}
     total = seen = 0
     records = sum(ends.values()) - sum(starts.values())
     reached = dict(starts)
-    for message in _messages(connection, topic, starts, ends, reached):
+    for message in _messages(connection, topic, starts, ends, reached, open_s_max):
         seen += 1
         if seen % BATCH == 0:
             progress(seen, records)
@@ -144,13 +121,18 @@ def read(
         letter = letter_of(message)
         still_open[letter.place] = letter.failed_at_ms
         if wanted(letter):
-            letters[letter.place] = letter
+            letters[letter.place] = shelf.put(letter)
     progress(records, records)
-    return Held(list(letters.values()), done, total, still_open, starts, reached)
+    return Held(sorted(letters.values()), shelf, done, total, still_open, starts, ends, reached)
 
 
 def _messages(
-    connection: Connection, topic: str, starts: dict[int, int], ends: dict[int, int], reached: dict[int, int]
+    connection: Connection,
+    topic: str,
+    starts: dict[int, int],
+    ends: dict[int, int],
+    reached: dict[int, int],
+    open_s_max: float,
 ) -> Iterator[Message]:
     """What is committed. A partition is at its end when its position is: records that end transactions are not seen.
 
@@ -170,19 +152,29 @@ def _messages(
     try:
         consumer.assign([TopicPartition(topic, partition, starts[partition]) for partition in sorted(open_partitions)])
         quiet_since = time.monotonic()
+        held_up: set[int] = set()  # by transactions
         while open_partitions:
             batch = consumer.consume(BATCH, 0.05)
+            quiet_s = time.monotonic() - quiet_since
             if batch:
                 quiet_since = time.monotonic()
-            elif time.monotonic() - quiet_since > QUIET_S_MAX:
+            elif held_up == open_partitions and quiet_s > open_s_max:
+                return
+            elif quiet_s > max(QUIET_S_MAX, open_s_max):
                 raise not_reachable(connection.bootstrap, f"{topic} can't be read to its end")
             for message in batch:
                 error = message.error()
+                partition = message.partition() or 0
                 if error is None:
+                    held_up.discard(partition)
                     yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    open_partitions.discard(message.partition() or 0)
-                    reached[message.partition() or 0] = message.offset() or 0
+                    reached[partition] = message.offset() or 0
+                    if open_s_max and reached[partition] < ends[partition]:
+                        held_up.add(partition)
+                    else:
+                        open_partitions.discard(partition)
+                        held_up.discard(partition)
                 elif not error.retriable():
                     raise explain(error, f"can't read {topic!r}", connection.bootstrap)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from penstock.cli.parser import Parser
 
@@ -10,13 +11,16 @@ EXAMPLES = """\
 examples:
   penstock dlq list
   penstock dlq list --all --json
+  penstock dlq list graveyard                                 of a handler with dead_letter="graveyard"
 
-Topics whose names end in .dlq (of handlers) and -dead-letters (of pipelines) are listed, if there is something in them.
+Topics whose names end in .dlq (of handlers) and -dead-letters (of pipelines) are listed, if there is something in them;
+one of another name if it is named.
 """
 
 
 def configure(parser: Parser) -> None:
     parser.epilog = EXAMPLES
+    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="these, whatever their names; all, if none is named")
     parser.add_argument("--all", action="store_true", help="also those that have none left")
     parser.leaf(run)
 
@@ -29,7 +33,9 @@ def run(args: argparse.Namespace) -> int:
 
     connection = connect(args)
     rows = []
-    for name in sorted(filter(is_dead_letters, connection.topics)):
+    for name in args.topics:
+        connection.topic(name)
+    for name in args.topics or sorted(filter(is_dead_letters, connection.topics)):
         with Bar(args, f"reading {name}") as bar:
             held = read(connection, name, lambda letter: False, bar.update)
         redriven = sum(how == REDRIVEN for how in held.done.values())
@@ -44,4 +50,6 @@ def run(args: argparse.Namespace) -> int:
         print_table(["topic", "letters", "redriven", "purged", "oldest", "newest"], shown)
     else:
         print("There are no dead letters.")
+        if not args.topics:
+            print("A topic of another name than TOPIC.GROUP.dlq is to be named.", file=sys.stderr)
     return 0

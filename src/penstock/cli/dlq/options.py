@@ -12,7 +12,7 @@ from penstock.cli.parser import Parser, key_value
 from penstock.cli.positions import TIMES, parse_time
 
 if TYPE_CHECKING:
-    from penstock.cli.dlq.letters import Letter
+    from penstock.cli.dlq.shelf import Letter
 
 FILTERS = f"""\
 filters:
@@ -82,3 +82,6 @@ class Bar:
 
     def update(self, done: int, total: int) -> None:
         self._bars.update(self._bar, completed=done, total=total)
+
+    def of(self, total: int) -> Callable[[int], None]:
+        return lambda done: self.update(done, total)

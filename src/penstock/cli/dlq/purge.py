@@ -45,12 +45,17 @@ def run(args: argparse.Namespace) -> int:
     deleted = 0
     if marking is not None:
         with Bar(args, "purging") as bar:
-            marking.do(held.letters, PURGED, lambda letter: None, bar.update)
+            letters = held.shelf.letters(held.letters)
+            marking.do(letters, PURGED, lambda letter: None, bar.of(len(held.letters)))
         deleted = _delete_done(connection, args.topic)
+    else:
+        given_up = {slot.place for slot in held.letters}
+        deleted = sum(held.first_open(partition, given_up) - start for partition, start in held.starts.items())
     if args.json:
         print_json({"topic": args.topic, "purged": len(held.letters), "deleted": deleted, "dry_run": args.dry_run})
     elif args.dry_run:
-        print(f"Would give up {plural(len(held.letters), 'dead letter')}.")
+        what = f"{plural(len(held.letters), 'dead letter')}, and delete {plural(deleted, 'record')}"
+        print(f"Would give up {what} or more: marks are records too.")
     else:
         print(f"Gave up {plural(len(held.letters), 'dead letter')}, and deleted {plural(deleted, 'record')}.")
     return 0

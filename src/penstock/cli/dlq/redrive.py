@@ -11,12 +11,14 @@ from penstock.cli.parser import Parser, add_yes, positive
 
 if TYPE_CHECKING:
     from penstock.cli.connection import Connection
-    from penstock.cli.dlq.letters import Letter
+    from penstock.cli.dlq.shelf import Letter
 
 EXAMPLES = f"""\
 A letter goes back to the topic and partition that it comes from, with the key, the value and the headers that it was
-sent with, and all groups that read that topic see it again. It stays here, marked, and is not sent a second time: not
-after a crash, not with other filters, and not if two people do this at once.
+sent with, and all groups that read that topic see it again. Its time is now, from which on retention counts. It stays
+here, marked, and is not sent a second time: not after a crash, not with other filters, and not if two people do this at
+once. While a transaction is open among the letters, marks may not be seen yet: it is waited for, and nothing is sent if
+it does not end.
 
 {FILTERS}
 examples:
@@ -43,19 +45,17 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.dlq.selection import select
     from penstock.cli.output import plural
 
-    connection, marking, held = select(args, f"Send the dead letters of {args.topic} back?", filter_of(args))
-    letters = sorted(held.letters, key=lambda letter: letter.place)[: args.count]
-    targets = Counter(_target(args, letter) for letter in letters)
+    question = f"Send the dead letters of {args.topic} back?"
+    connection, marking, held = select(args, question, filter_of(args), all_marks=True)
+    chosen = held.letters[: args.count]
+    targets = Counter(args.to or slot.topic for slot in chosen)
     _check(connection, args, targets)
-    if marking is not None and letters:
+    if marking is not None and chosen:
+        letters = held.shelf.letters(chosen)
         with Bar(args, "redriving") as bar:
-            marking.do(letters, REDRIVEN, lambda letter: _record(connection, args, letter), bar.update)
-    _report(args, targets, plural(len(letters), "dead letter"))
+            marking.do(letters, REDRIVEN, lambda letter: _record(connection, args, letter), bar.of(len(chosen)))
+    _report(args, targets, plural(len(chosen), "dead letter"))
     return 0
-
-
-def _target(args: argparse.Namespace, letter: Letter) -> str:
-    return args.to or letter.facts.get("topic", "")
 
 
 def _check(connection: Connection, args: argparse.Namespace, targets: Counter[str]) -> None:
@@ -71,7 +71,7 @@ def _check(connection: Connection, args: argparse.Namespace, targets: Counter[st
 
 def _record(connection: Connection, args: argparse.Namespace, letter: Letter) -> dict[str, Any]:
     """The message as it was, at its partition if there still is one of that number."""
-    topic = _target(args, letter)
+    topic = args.to or letter.facts["topic"]
     record: dict[str, Any] = {"topic": topic, "key": letter.key, "value": letter.value, "headers": list(letter.headers)}
     number = letter.facts.get("partition", "")
     if not args.to and number.isdecimal() and int(number) in connection.topics[topic].partitions:

@@ -11,7 +11,7 @@ from penstock.cli.dlq.options import FILTERS, add_filters, add_topic
 from penstock.cli.parser import Parser, positive
 
 if TYPE_CHECKING:
-    from penstock.cli.dlq.letters import Letter
+    from penstock.cli.dlq.shelf import Letter
 
 EXAMPLES = f"""\
 {FILTERS}
@@ -45,22 +45,22 @@ def run(args: argparse.Namespace) -> int:
         refuse_ordinary(args.topic)
     with Bar(args, f"reading {args.topic}") as bar:
         held = read(connection, args.topic, filter_of(args), bar.update, keep_done=args.done)
-    letters = sorted(held.letters, key=lambda letter: (letter.failed_at_ms, letter.place))
-    shown = letters[-args.count :] if args.count else letters
+    chosen = held.letters[-args.count :] if args.count else held.letters
+    shown = held.shelf.letters(chosen)
     if args.json:
         for letter in shown:
             print(json.dumps(_document(letter, held.done.get(letter.place)), ensure_ascii=False))
     elif args.stack:
         for letter in shown:
             _print_whole(letter, held.done.get(letter.place))
-    elif shown:
+    elif chosen:
         rows = [_row(letter, held.done.get(letter.place)) for letter in shown]
         columns = ["letter", "failed at", "origin", "attempts", "error"]
         print_table([*columns, "done"] if args.done else columns, rows if args.done else [row[:5] for row in rows])
     if not args.json:
-        more = f", the last {len(shown):,} of them shown" if len(shown) < len(letters) else ""
+        more = f", the last {len(chosen):,} of them shown" if len(chosen) < len(held.letters) else ""
         sys.stdout.flush()  # so that it comes behind the table, wherever both go to
-        print(f"{plural(len(letters), 'dead letter')}{more}.", file=sys.stderr)
+        print(f"{plural(len(held.letters), 'dead letter')}{more}.", file=sys.stderr)
     return 0
 
 

@@ -7,7 +7,8 @@ one had open; it reads what is done only then. So of two at once, one wins, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.problem import Problem
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
 
     from penstock.cli.connection import Connection
-    from penstock.cli.dlq.letters import Letter
+    from penstock.cli.dlq.shelf import Letter
 
 TIMEOUT_S = 30.0
+COMMIT_S_MAX = 60.0
+SLICE_S = 1.0  # within which Ctrl-C is noticed
 LETTERS_MAX = 500  # in one transaction
+BYTES_MAX = 16 * 1024 * 1024  # and so much of them, or one letter that is larger
 
 
 class Marking:
@@ -45,25 +49,32 @@ class Marking:
             raise self._problem(failure.args[0]) from failure
 
     def do(
-        self, letters: Sequence[Letter], mark: str, send: Callable[[Letter], dict[str, Any] | None],
-        progress: Callable[[int, int], None],
+        self, letters: Iterable[Letter], mark: str, send: Callable[[Letter], dict[str, Any] | None],
+        progress: Callable[[int], None],
     ) -> None:  # fmt: skip
         """For each letter, what `send` says is produced, if anything, and the letter is marked."""
         from confluent_kafka import KafkaException
 
-        for first in range(0, len(letters), LETTERS_MAX):
-            some = letters[first : first + LETTERS_MAX]
-            try:
-                self._producer.begin_transaction()
-                for letter in some:
-                    if (record := send(letter)) is not None:
-                        self._produce(**record)
-                    place = f"{letter.partition}/{letter.offset}".encode()
-                    self._produce(topic=self._topic, partition=letter.partition, headers=[(mark, place)])
+        done = count = size = 0
+        try:
+            for letter in letters:
+                if not count:
+                    self._producer.begin_transaction()
+                if (record := send(letter)) is not None:
+                    self._produce(**record)
+                place = f"{letter.partition}/{letter.offset}".encode()
+                self._produce(topic=self._topic, partition=letter.partition, headers=[(mark, place)])
+                count += 1
+                size += len(letter.value or b"")
+                if count == LETTERS_MAX or size >= BYTES_MAX:
+                    self._commit()
+                    done, count, size = done + count, 0, 0
+                    progress(done)
+            if count:
                 self._commit()
-            except KafkaException as failure:
-                raise self._problem(failure.args[0]) from failure
-            progress(first + len(some), len(letters))
+                progress(done + count)
+        except KafkaException as failure:
+            raise self._problem(failure.args[0]) from failure
 
     def _produce(self, **record: Any) -> None:
         while True:
@@ -80,13 +91,19 @@ class Marking:
     def _commit(self) -> None:
         from confluent_kafka import KafkaException
 
+        deadline_s = time.monotonic() + COMMIT_S_MAX
         while True:
             try:
-                self._producer.commit_transaction(TIMEOUT_S)
+                self._producer.commit_transaction(SLICE_S)
                 return
             except KafkaException as failure:
                 if not failure.args[0].retriable():
                     raise
+                if time.monotonic() > deadline_s:
+                    raise Problem(
+                        f"the brokers did not say within {COMMIT_S_MAX:g} s whether the last letters are done.",
+                        "They are, with their marks, or they are not: run this again when the brokers answer.",
+                    ) from failure
 
     def _problem(self, error: KafkaError) -> Problem:
         from confluent_kafka import KafkaError, KafkaException
