@@ -132,6 +132,10 @@ def test_a_partitioner_that_fails(broker: PenstockBroker) -> None:
         (lambda consumer: consumer.resume(("orders", "0")), "('orders', 0)"),
         (lambda consumer: consumer.resume(("orders", 9)), "It reads orders[0]"),
         (lambda consumer: consumer.seek_to_time(datetime.now(UTC), ("other", 0)), "It reads orders[0]"),
+        (lambda consumer: consumer.seek("orders", 0, "5"), "offset='5'"),
+        (lambda consumer: consumer.seek("orders", 0, 10**30), f"offset={10**30}"),
+        (lambda consumer: consumer.seek("orders", "0", 5), "('orders', 0)"),
+        (lambda consumer: consumer.seek("orders", 9, 5), "It reads orders[0]"),
     ],
 )
 def test_a_consumer_that_can_not_be_asked_so(
@@ -146,6 +150,18 @@ async def test_an_asynchronous_consumer_that_can_not_be_asked_so(broker: Penstoc
     async with AsyncConsumer[bytes, bytes](broker.bootstrap, "asynchronous", "orders") as consumer:
         with pytest.raises(UsageError, match="count=-1"):
             [message async for message in consumer.messages(count=-1)]
+
+
+def test_a_transaction_that_can_not_be_asked_so(broker: PenstockBroker) -> None:
+    with (
+        Consumer[bytes, bytes](broker.bootstrap, "exact", "orders", delivery="exactly-once") as consumer,
+        Producer(broker.bootstrap, delivery="exactly-once") as producer,
+        consumer.transaction(producer) as txn,
+    ):
+        with pytest.raises(UsageError, match="count='3'"):
+            txn.messages(count="3")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="timeout='1'"):
+            txn.messages(timeout="1")  # type: ignore[arg-type]
 
 
 def test_a_transaction_of_two_kinds_of_clients() -> None:

@@ -1,12 +1,23 @@
-"""What a producer says that is closed before everything has arrived."""
+"""What a producer says that is closed before everything has arrived; and whoever is closed twice, or in use."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from penstock.client import AsyncProducer, BrokerUnreachable, DeliveryFailed, Producer
+from penstock.client import (
+    AsyncConsumer,
+    AsyncProducer,
+    AsyncQueue,
+    BrokerUnreachable,
+    DeliveryFailed,
+    Producer,
+    ProducerFenced,
+    QueueStopped,
+    UsageError,
+)
 from penstock.testing import PenstockBroker
 
 WAIT_S = 20.0
@@ -43,3 +54,84 @@ async def test_the_end_of_a_block_does_not_hide_what_was_given_up(broker: Pensto
     with pytest.raises(DeliveryFailed, match="1 message was given up"):
         await producer.close(timeout=0.05)
     await producer.close()
+
+
+def be_fenced(broker: PenstockBroker, producer: Producer) -> None:
+    with producer.transaction() as txn:
+        txn.send("orders", b"too late")
+        producer.flush(WAIT_S)
+        broker.advance(seconds=20)
+
+
+def test_a_transaction_that_took_too_long_is_told_so_by_what_left_the_block(broker: PenstockBroker) -> None:
+    with pytest.raises(ProducerFenced, match=r"gave the transaction up.* 15 s") as caught:  # noqa: SIM117
+        with Producer(broker.bootstrap, delivery="exactly-once") as producer:
+            be_fenced(broker, producer)
+    assert "transactional_id" not in str(caught.value), "nobody else has one that was made up"
+
+
+def test_a_fenced_producer_can_be_closed_and_says_why_it_is_not_used(broker: PenstockBroker) -> None:
+    with Producer(broker.bootstrap, delivery="exactly-once", transactional_id="till") as producer:
+        with pytest.raises(ProducerFenced, match="same transactional_id"):
+            be_fenced(broker, producer)
+        with pytest.raises(ProducerFenced, match="flushing"):
+            producer.flush()
+        with pytest.raises(ProducerFenced, match="beginning a transaction"), producer.transaction():
+            pass
+
+
+async def test_closing_twice_is_closing_once(broker: PenstockBroker) -> None:
+    broker.produce("orders", "1")
+    async with AsyncConsumer[bytes, bytes](broker.bootstrap, "group", "orders") as consumer:
+        assert await consumer.poll(WAIT_S) is not None
+        await consumer.close()
+        await consumer.close()
+        with pytest.raises(UsageError, match="is closed"):
+            await consumer.commit()
+    async with AsyncQueue("jobs", broker.bootstrap) as queue:
+        await (await queue.put(1))
+        await queue.close()
+        await queue.close()
+        with pytest.raises(UsageError, match="is closed"):
+            await queue.get().__aenter__()
+
+
+async def test_a_task_whose_consumer_is_closed_ends_its_loop(broker: PenstockBroker) -> None:
+    broker.produce("orders", "1", "2")
+    consumer = AsyncConsumer[bytes, bytes](broker.bootstrap, "group", "orders", commit_interval_s=0.001)
+    reads, go_on = asyncio.Event(), asyncio.Event()
+    seen = []
+
+    async def read() -> None:
+        async for message in consumer:
+            seen.append(message.value)
+            reads.set()
+            await go_on.wait()
+
+    reading = asyncio.create_task(read())
+    await reads.wait()
+    await consumer.close()
+    go_on.set()
+    await reading
+    assert seen == [b"1"]
+
+
+async def test_a_job_whose_queue_is_closed_says_so(broker: PenstockBroker) -> None:
+    queue = AsyncQueue("jobs", broker.bootstrap, partitions=1)
+    await queue.put(1)
+    with pytest.raises(UsageError, match="will be done again"):
+        async with queue.get(WAIT_S):
+            await queue.close()
+
+
+async def test_a_task_that_waits_for_a_job_ends_when_the_queue_is_closed(broker: PenstockBroker) -> None:
+    queue = AsyncQueue("jobs", broker.bootstrap)
+
+    async def wait() -> None:
+        with pytest.raises(QueueStopped):
+            await queue.get().__aenter__()
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0.1)
+    await queue.close()
+    await waiting

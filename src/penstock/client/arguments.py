@@ -14,6 +14,7 @@ from penstock.client.message import Place
 
 TIMESTAMP_MS_MAX = 2**63 - 1
 PARTITION_MAX = 2**31 - 1
+OFFSET_MAX = 2**63 - 1
 PLACES_SHOWN = 5
 
 
@@ -52,6 +53,14 @@ def check_partition(partition: int) -> None:
         raise UsageError(
             f"partition={partition!r} is no number of a partition.",
             "Partitions are counted from 0; without one, the key decides.",
+        )
+
+
+def check_offset(offset: int) -> None:
+    """Two below 0 are Kafka's for the beginning and the end."""
+    if not _is_whole(offset) or not -2 <= offset <= OFFSET_MAX:
+        raise UsageError(
+            f"offset={offset!r} is no offset.", "Offsets are whole numbers, counted from 0: message.offset is one."
         )
 
 

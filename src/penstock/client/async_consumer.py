@@ -48,8 +48,11 @@ class AsyncConsumer(Generic[K, V]):
         self.consumer: Consumer[K, V] = Consumer(bootstrap, group, topics, handle_signals=False, **options)
         self._handle_signals = handle_signals
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-consumer")
+        self._is_closed = False
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+        if self._is_closed:
+            raise UsageError("the consumer is closed.", "Make another one.")
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     # ---- reading
@@ -88,7 +91,7 @@ class AsyncConsumer(Generic[K, V]):
                 handed += 1
                 yield message
                 reader.count_in_hand()
-                if reader.is_commit_due:
+                if reader.is_commit_due and not self._is_closed:
                     await self._in_thread(reader.between)
 
     async def poll(self, timeout: float = 0.0) -> Message[K, V] | None:
@@ -188,9 +191,18 @@ class AsyncConsumer(Generic[K, V]):
     # ---- the end
 
     async def close(self) -> None:
+        await self._close(self.consumer.close)
+
+    async def _close(self, closing: Callable[..., None], *arguments: Any) -> None:
+        """Once: what is asked of the thread behind this would never be done."""
         self.stop()
-        await self._in_thread(self.consumer.close)
-        self._thread.shutdown()
+        if not self._is_closed:
+            closed = asyncio.get_running_loop().run_in_executor(self._thread, closing, *arguments)
+            self._is_closed = True
+            try:
+                await closed
+            finally:
+                self._thread.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -198,9 +210,7 @@ class AsyncConsumer(Generic[K, V]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
-        await self._in_thread(self.consumer.__exit__, kind, error, trace)
-        self._thread.shutdown()
+        await self._close(self.consumer.__exit__, kind, error, trace)
 
 
 class AsyncReadingTransaction(Generic[K, V]):

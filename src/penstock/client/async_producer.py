@@ -9,8 +9,9 @@ from typing import Any, Self
 
 from penstock.client.arguments import check_seconds
 from penstock.client.deliveries import Delivery
+from penstock.client.errors import no_room
 from penstock.client.message import Receipt
-from penstock.client.producer import ROOM_SLICE_S, Headers, Producer, no_room
+from penstock.client.producer import ROOM_SLICE_S, Headers, Producer
 from penstock.client.transactions import Transaction
 
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 from confluent_kafka import KafkaException
 
 from penstock.client.admin import is_missing
-from penstock.client.arguments import check_count, check_places, check_positive, check_seconds
+from penstock.client.arguments import check_count, check_offset, check_places, check_positive, check_seconds
 from penstock.client.commits import Commits
 from penstock.client.delivery import DeliveryName, find_delivery
 from penstock.client.errors import BadName, PenstockError, SettingsError, UsageError, after
@@ -244,7 +244,8 @@ class Consumer(Generic[K, V]):
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """The next message of this partition will be the one at `offset`."""
         self._check_not_running()
-        self._joined()
+        check_offset(offset)
+        check_places([(topic, partition)], self._joined())
         self.reader.seek({(topic, partition): offset})
 
     def seek_to_time(self, moment: datetime, *places: Place) -> None:

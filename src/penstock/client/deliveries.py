@@ -56,7 +56,7 @@ class Delivery:
         if self._error is None:
             return None
         self._producer.forget_failure(self)
-        return delivery_error(self._error, self.topic)
+        return self._producer.explained(delivery_error(self._error, self.topic))
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Waits for the acknowledgement. Raises why there is none; `DeliveryTimedOut` while one may come."""

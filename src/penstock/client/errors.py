@@ -136,7 +136,8 @@ class TransactionAborted(PenstockError):
 
 
 class ProducerFenced(PenstockError):
-    """Another producer with the same transactional id took over, or this one can't go on.
+    """Another producer with the same transactional id took over, or this one can't go on: its transaction was open for
+    longer than `transaction.timeout.ms`, for instance. Nothing of the transaction is visible.
 
     Close it, and its consumer; make others if the work is still this process's.
     """
@@ -162,6 +163,11 @@ class QueueStopped(SystemExit):
 UNREACHABLE_HINT = (
     "Is a broker running there ('penstock start' starts one)? The address is the client's first argument, "
     "or $PENSTOCK_BOOTSTRAP."
+)
+
+FENCED_HINT = (
+    "Another producer uses the same transactional_id, or the brokers gave the transaction up because it took too long. "
+    "Close this one; each needs its own id."
 )
 
 _UNREACHABLE = frozenset(
@@ -217,7 +223,7 @@ _KINDS: tuple[tuple[frozenset[int], type[PenstockError], str], ...] = (
         "Send less at once, or allow more: settings={'message.max.bytes': …} here and max.message.bytes of the topic.",
     ),
     (_REFUSED, NotAuthorized, "Check the credentials (sasl.*, ssl.* in settings) and what they are allowed to do."),
-    (_FENCED, ProducerFenced, "Another producer uses the same transactional_id. Close this one; each needs its own."),
+    (_FENCED, ProducerFenced, FENCED_HINT),
     (
         _NAMES,
         BadName,
@@ -260,11 +266,28 @@ def delivery_error(error: KafkaError, topic: str) -> PenstockError:
     return DeliveryFailed(found.text, hint, retriable=error.retriable(), kafka_error=error.name())
 
 
+def no_room(topic: str, timeout_s: float) -> DeliveryFailed:
+    return DeliveryFailed(
+        f"there was no room for a message to {topic!r} within {timeout_s} s.",
+        "The broker takes less than is sent, or can't be reached. Nothing of this message was sent.",
+        retriable=True,
+    )
+
+
+def given_up(count: int, timeout_s: float | None) -> DeliveryFailed:
+    what = "1 message was" if count == 1 else f"{count} messages were"
+    return DeliveryFailed(
+        f"{what} given up: not acknowledged within {timeout_s} s, and a producer that is closed sends nothing more.",
+        "Send again, with another producer, what must arrive; what was on its way may be in the topic all the same. "
+        "close(timeout) says how long to wait, and the exception() of each Delivery which ones they are.",
+    )
+
+
 def after(error: BaseException | None, last: Callable[[], object], what: str) -> None:
     """The last thing of a block. The block's own exception, if there is one, goes on whatever comes of it."""
     try:
         last()
-    except PenstockError as failure:
+    except Exception as failure:
         if error is None:
             raise
         error.add_note(f"besides, {what}: {failure}")

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from penstock.client.arguments import check_header_names, check_partition, check
 from penstock.client.deliveries import Delivery, WakeUps
 from penstock.client.delivery import DeliveryName, find_delivery
 from penstock.client.errors import (
+    FENCED_HINT,
     UNREACHABLE_HINT,
     BrokerUnreachable,
     DeliveryFailed,
@@ -25,6 +27,8 @@ from penstock.client.errors import (
     UsageError,
     after,
     from_kafka,
+    given_up,
+    no_room,
 )
 from penstock.client.message import Header
 from penstock.client.names import check_timeout, check_topic, find_bootstrap
@@ -32,7 +36,7 @@ from penstock.client.partitioning import Partitioner, choose_partition, split_pa
 from penstock.client.profiles import ProfileName, find_profile
 from penstock.client.serializers import Serializer, serialize, serializer, wrong_type
 from penstock.client.settings import producer_settings, refused
-from penstock.client.transactions import Transaction, prepare
+from penstock.client.transactions import DEFAULT_TRANSACTION_TIMEOUT_MS, Transaction, prepare
 
 Headers = Mapping[str, str | bytes | None] | Iterable[Header]
 
@@ -78,6 +82,7 @@ class Producer:
         self.bootstrap = find_bootstrap(bootstrap)
         self.mode = find_delivery(delivery)
         self.transactional_id = _transactional_id(transactional_id, self.mode.is_transactional, delivery)
+        self._has_own_id = transactional_id is None
         name, self._partitioner = split_partitioner(partitioner)
         arguments: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "partitioner": name}
         if self.transactional_id is not None:
@@ -184,7 +189,7 @@ class Producer:
         if self._transaction is None and self.mode.is_transactional and error.code() == KafkaError._STATE:
             text = "a producer with delivery='exactly-once' sends in transactions."
             return UsageError(text, "with producer.transaction() as txn: txn.send(…)")
-        return from_kafka(error, f"sending to {topic!r}")
+        return self.explained(from_kafka(error, f"sending to {topic!r}"))
 
     def _choose(self, topic: str, key: bytes | str | None) -> int:
         assert self._partitioner is not None
@@ -248,11 +253,21 @@ class Producer:
         try:
             self.kafka.begin_transaction()
         except KafkaException as failure:
-            raise from_kafka(failure.args[0], "beginning a transaction") from failure
+            raise self.explained(from_kafka(failure.args[0], "beginning a transaction")) from failure
         self._transaction = transaction
 
     def end_transaction(self) -> None:
         self._transaction = None
+
+    def explained(self, failure: PenstockError) -> PenstockError:
+        """Nobody else has an id that was made up here: who is fenced all the same took too long."""
+        if failure.hint == FENCED_HINT and self._has_own_id:
+            limit_s = int(self.settings.get("transaction.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS)) / 1000
+            failure.hint = (
+                f"The brokers gave the transaction up: it was open for {limit_s:g} s. Close this producer, and its "
+                "consumer, and make others; a block that needs longer says so: settings={'transaction.timeout.ms': …}."
+            )
+        return failure
 
     def first_failure(self, kinds: tuple[type[PenstockError], ...]) -> PenstockError | None:
         """Of these kinds, of a message that nobody asked about."""
@@ -302,7 +317,10 @@ class Producer:
         """Waits until everything is acknowledged. Raises if something was not, which nobody was told of yet."""
         check_timeout(timeout)
         self._check_open()
-        left = self.kafka.flush(-1 if timeout is None else timeout)
+        try:
+            left = self.kafka.flush(-1 if timeout is None else timeout)
+        except KafkaException as failure:
+            raise self.explained(from_kafka(failure.args[0], "flushing")) from failure
         if left:
             text = f"{left} messages were not acknowledged within {timeout} s."
             raise BrokerUnreachable(text, "They are still being sent: flush again, or see whether the broker runs.")
@@ -330,13 +348,17 @@ class Producer:
         check_timeout(timeout)
         if self._closed:
             return
+        left = 0
         try:
             left = self.kafka.flush(-1 if timeout is None else timeout)
+        except KafkaException:  # it can't go on. What was in a transaction is aborted, which its block has told
+            left = 0 if self.mode.is_transactional else len(self.kafka)
         finally:
             self._closed = True
             self._partitions.clear()
             self.kafka.purge()
-            self.kafka.flush(1)
+            with suppress(KafkaException):
+                self.kafka.flush(1)
             self._awaited.set()
             if self._poller is not None and self._poller is not threading.current_thread():
                 self._poller.join()
@@ -360,23 +382,6 @@ class Producer:
 def no_broker(bootstrap: str, error: KafkaError) -> BrokerUnreachable:
     return BrokerUnreachable(
         f"no broker answers at {bootstrap} ({error.str().rstrip('.')}).", UNREACHABLE_HINT, kafka_error=error.name()
-    )
-
-
-def no_room(topic: str, timeout_s: float) -> DeliveryFailed:
-    return DeliveryFailed(
-        f"there was no room for a message to {topic!r} within {timeout_s} s.",
-        "The broker takes less than is sent, or can't be reached. Nothing of this message was sent.",
-        retriable=True,
-    )
-
-
-def given_up(count: int, timeout_s: float | None) -> DeliveryFailed:
-    what = "1 message was" if count == 1 else f"{count} messages were"
-    return DeliveryFailed(
-        f"{what} given up: not acknowledged within {timeout_s} s, and a producer that is closed sends nothing more.",
-        "Send again, with another producer, what must arrive; what was on its way may be in the topic all the same. "
-        "close(timeout) says how long to wait, and the exception() of each Delivery which ones they are.",
     )
 
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from penstock.client.admin import connection_of, create_topic
 from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
-from penstock.client.errors import QueueEmpty, QueueStopped, SettingsError, UsageError, from_kafka
+from penstock.client.errors import QueueEmpty, QueueStopped, SettingsError, UsageError, after, from_kafka
 from penstock.client.message import Message
 from penstock.client.names import check_timeout, check_topic
 from penstock.client.producer import Headers, Producer
@@ -146,16 +146,19 @@ class Queue:
             self._getting.release()
 
     def fail(self, job: Message[Any, Any], error: BaseException) -> None:
-        """The job in hand is given back."""
+        """The job in hand is given back. Why it failed is what the caller is told, whatever comes of that."""
         try:
-            if self._work is not None and isinstance(error, Exception):
-                self._work.failed(error)
-            elif self._work is not None:
-                self._work.give_back()
-            else:
-                self._consumer.seek(job.topic, job.partition, job.offset)
+            after(error, lambda: self._give_back(job, error), "the job could not be given back")
         finally:
             self._getting.release()
+
+    def _give_back(self, job: Message[Any, Any], error: BaseException) -> None:
+        if self._work is not None and isinstance(error, Exception):
+            self._work.failed(error)
+        elif self._work is not None:
+            self._work.give_back()
+        else:
+            self._consumer.seek(job.topic, job.partition, job.offset)
 
     def interrupt(self) -> None:
         """Ends a `take` that waits, in another thread: nobody wants its job any more."""
@@ -230,8 +233,14 @@ class AsyncQueue:
         self._signals = ExitStack()  # until the queue is closed
         self.name = self.queue.name
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-queue")
+        self._is_closed = False
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError("the queue is closed.", "Make another one. A job in hand will be done again.")
 
     async def _in_thread(self, call: Any, *arguments: Any) -> Any:
+        self._check_open()
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     async def put(self, value: Any, *, key: Any = None, headers: Headers | None = None) -> Delivery:
@@ -249,11 +258,13 @@ class AsyncQueue:
         try:
             yield job
         except BaseException as error:
-            await asyncio.shield(self._in_thread(self.queue.fail, job, error))
+            if not self._is_closed:
+                await asyncio.shield(self._in_thread(self.queue.fail, job, error))
             raise
         await asyncio.shield(self._in_thread(self.queue.acknowledge))
 
     async def _take(self, timeout: float | None) -> Message[Any, Any]:
+        self._check_open()
         taking = self._thread.submit(self.queue.take, timeout)
         try:
             return await asyncio.wrap_future(taking)
@@ -271,8 +282,13 @@ class AsyncQueue:
         """Sends what was put, and leaves the group."""
         self._signals.close()
         self.queue.stop()  # a task may wait for a job
-        await self._in_thread(self.queue.close)
-        self._thread.shutdown()
+        if not self._is_closed:
+            closed = asyncio.get_running_loop().run_in_executor(self._thread, self.queue.close)
+            self._is_closed = True
+            try:
+                await closed
+            finally:
+                self._thread.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         return self

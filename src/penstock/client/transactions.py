@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from penstock.client.arguments import check_count
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import (
     BadName,
@@ -31,6 +32,7 @@ from penstock.client.errors import (
 )
 from penstock.client.loops import until_signals
 from penstock.client.message import K, Message, Place, V
+from penstock.client.names import check_timeout
 
 if TYPE_CHECKING:
     from penstock.client.producer import Producer
@@ -59,7 +61,12 @@ class Transaction(Generic[K, V]):
         """What is there within `timeout` seconds, up to `count`. All of it is read when the transaction commits."""
         if self._reader is None:
             raise UsageError("this transaction has no consumer.", "consumer.transaction(producer) reads and writes.")
-        for message in until_signals(self._reader, count, timeout, in_all=True):
+        check_timeout(timeout)
+        check_count(count)
+        return self._messages(self._reader, count, timeout)
+
+    def _messages(self, reader: Reader, count: int | None, timeout: float) -> Iterator[Message[K, V]]:
+        for message in until_signals(reader, count, timeout, in_all=True):
             self.check_not_lost()
             yield message
         self.check_not_lost()
@@ -118,6 +125,7 @@ class Transaction(Generic[K, V]):
                 raise hopeless from failure
             raise
         except ProducerFenced:
+            self._producer.forget_failures()
             self._put_back()
             raise
 
@@ -155,7 +163,7 @@ class Transaction(Generic[K, V]):
             except KafkaException as failure:
                 error: KafkaError = failure.args[0]
                 if not error.retriable():
-                    raise _verdict(error, doing) from failure
+                    raise self._producer.explained(_verdict(error, doing)) from failure
                 if time.monotonic() > deadline_s:
                     raise _unknown(error, doing) from failure
             time.sleep(RETRY_S)
