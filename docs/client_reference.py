@@ -17,12 +17,14 @@ from penstock import (
     AsyncConsumer,
     AsyncProducer,
     AsyncQueue,
+    AsyncTopic,
     Consumer,
     Delivery,
     Message,
     PenstockError,
     Producer,
     Queue,
+    QueueStopped,
     Receipt,
     Retry,
     Topic,
@@ -55,7 +57,7 @@ seconds. A `Place` is a topic and a partition, as a tuple; a `Header` a name and
 
 # What a program is meant to use of each class, in the order of a first reading.
 MEMBERS: dict[type, Sequence[str]] = {
-    Producer: ("send", "flush", "transaction", "close"),
+    Producer: ("send", "flush", "transaction", "settings", "close"),
     Delivery: ("result", "done", "exception", "add_done_callback"),
     Receipt: (),
     Consumer: (
@@ -78,6 +80,7 @@ MEMBERS: dict[type, Sequence[str]] = {
         "transaction",
         "handler",
         "run",
+        "settings",
         "close",
     ),
     Message: (
@@ -97,13 +100,14 @@ MEMBERS: dict[type, Sequence[str]] = {
         "poison",
     ),
     Transaction: ("messages", "send"),
-    Queue: ("put", "get", "close"),
+    Queue: ("put", "get", "stop", "close"),
     Topic: ("publish", "subscribe", "flush", "close"),
 }
 ASYNC: dict[type, tuple[type, Sequence[str]]] = {
-    AsyncProducer: (Producer, ("send", "send_and_wait", "flush", "transaction", "close")),
+    AsyncProducer: (Producer, ("send", "send_and_wait", "flush", "transaction", "settings", "close")),
     AsyncConsumer: (Consumer, MEMBERS[Consumer]),
     AsyncQueue: (Queue, MEMBERS[Queue]),
+    AsyncTopic: (Topic, MEMBERS[Topic]),
 }
 
 HANDLERS = """
@@ -119,7 +123,15 @@ What fails waits in the topic `TOPIC.GROUP.retry.DELAY`, one for each delay of t
 it is due. What is not tried again goes to `TOPIC.GROUP.dlq`. These topics are made with as many partitions as the
 origin; dead letters are kept for ever. Without `dead_letter`, what is not tried again ends `run()` with the
 exception, and is read again next time. With `delivery="exactly-once"` the copy and the origin's offset are one
-transaction. With `"at-most-once"` there are no retries.
+transaction, so nothing is parked twice or lost on the way; the handler itself may be called again with a message
+after a crash, and what it sends is not part of that transaction: for that, read with
+`consumer.transaction(producer)`. With `"at-most-once"` there are no retries.
+
+A call that has not returned within `timeout` counts as failed, but Python can't end a function that hangs: it goes on
+in its thread, beside its own retry, and may succeed after all. When eight hang at once, `run()` ends with
+`UsageError`. A coroutine is cancelled. A retry topic lets go of what its group is done with, by a setting that
+Penstock has (`retention.hold.group`). Apache Kafka does not: there it keeps everything, until somebody sets its
+`retention.ms`.
 
 Behind the headers that it was sent with, a message that waits or is a dead letter has these:
 """
@@ -151,7 +163,8 @@ NAMES = """
 
 `delivery` and `profile` are sets of librdkafka's settings. What a delivery sets is its meaning: a setting that
 contradicts it is refused. What a profile sets may be overridden, by `settings`. Besides, every producer has
-`partitioner=murmur2_random`, which is how Java's clients choose partitions.
+`partitioner=murmur2_random`, which is how Java's clients choose partitions. The names have types, for annotations:
+`DeliveryName` and `ProfileName`.
 """
 
 COMMITS = {
@@ -163,9 +176,10 @@ COMMITS = {
 EXCEPTIONS = """
 ## Exceptions
 
-All are `PenstockError`. `str(error)` says what is wrong and what to do about it; `error.hint` is the second part
-alone, `error.retriable` whether the same call may succeed later, and `error.kafka_error` Kafka's name of the error,
-if it came from there. Nothing of confluent-kafka's own exceptions comes through.
+All are `PenstockError`, but `QueueStopped`, which is no error. `str(error)` says what is wrong and what to do about
+it; `error.hint` is the second part alone, `error.retriable` whether the same call may succeed later, and
+`error.kafka_error` Kafka's name of the error, if it came from there. Nothing of confluent-kafka's own exceptions comes
+through.
 
 | exception | is also | retriable | when | what to do |
 | --- | --- | --- | --- | --- |
@@ -340,23 +354,23 @@ def shown(value: Any) -> str:
 # ---- exceptions
 
 
-def exceptions() -> list[type[PenstockError]]:
+def exceptions() -> list[type[BaseException]]:
     found = [getattr(penstock, name) for name in penstock.__all__]
     return [
         each
         for each in found
-        if isinstance(each, type) and issubclass(each, PenstockError) and each is not PenstockError
+        if isinstance(each, type) and issubclass(each, (PenstockError, QueueStopped)) and each is not PenstockError
     ]
 
 
-def exception_row(error: type[PenstockError]) -> str:
+def exception_row(error: type[BaseException]) -> str:
     text = inspect.getdoc(error)
     assert text
     when, _, remedy = text.partition("\n\n")
     assert remedy, f"{error.__name__} does not say what to do"
     others = ", ".join(f"`{base.__name__}`" for base in error.__bases__ if base is not PenstockError)
     one_line = [escaped(each).replace("\n", " ") for each in (when, remedy)]
-    return line(f"`{error.__name__}`", others, "yes" if error.retriable else "", *one_line)
+    return line(f"`{error.__name__}`", others, "yes" if getattr(error, "retriable", False) else "", *one_line)
 
 
 def escaped(text: str) -> str:

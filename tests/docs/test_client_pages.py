@@ -20,7 +20,8 @@ import pytest
 
 import penstock
 from tests.brokers import BrokerProcess
-from tests.docs.test_documents import ROOT, Block, assert_shown, blocks
+from tests.client.test_likeness import INSIDE, public
+from tests.docs.test_documents import ROOT, Block, assert_shown, blocks, script
 
 COMMAND_TIMEOUT_S = 60
 
@@ -86,6 +87,55 @@ def test_the_blocks_of_a_page_print_what_is_shown(
         session.follow(block)
 
 
+def type_check(code: str, folder: Path) -> str:
+    """What mypy has to say about a program, strictly."""
+    program = folder / "program.py"
+    program.write_text(code)
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", str(program)]
+    environment = {**os.environ, "MYPYPATH": str(ROOT / "src")}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True).stdout
+
+
+def test_the_tutorial_passes_a_strict_type_checker(tmp_path: Path) -> None:
+    shown = [block.text for block in blocks(ROOT / "docs/client/tutorial.md") if block.language == "python"]
+    session = "\n\n".join(text for text in shown if not re.match(r"# \w+\.py\n", text))
+    assert type_check(session, tmp_path) == ""
+
+
+MISSPELT = {
+    "@consumer.handler(rety=Retry(attempts=5))\ndef pay(message: Message) -> None: ...": '"rety"',
+    "consumer.handler(ordered='yes')": "matches argument type",
+    "Queue('jobs', retry='5')": '"retry"',
+    "AsyncConsumer(group='g', topics='t', valeu='json')": '"valeu"',
+    "AsyncProducer(delivry='exactly-once')": '"delivry"',
+    "Topic('t').subscribe('g', bogus=1)": '"bogus"',
+    "Producer(delivery='at-lest-once')": '"delivery"',
+}
+
+
+def test_a_type_checker_finds_what_is_misspelt(tmp_path: Path) -> None:
+    head = (
+        "from penstock import *\nconsumer = Consumer(group='g', topics='t')\nQueue('jobs', dead_letter='graveyard')\n"
+    )
+    said = type_check(head + "\n".join(MISSPELT), tmp_path)
+    first = head.count("\n") + 1
+    for code, complaint in MISSPELT.items():
+        (found,) = re.findall(rf":{first}: error: (.*)\[(?:call|arg)", said)
+        assert complaint in found
+        first += code.count("\n") + 1
+    assert ":3: " not in said
+
+
 def test_the_reference_has_every_name_that_the_package_exports() -> None:
     text = (ROOT / "docs/client/reference.md").read_text()
     assert [name for name in penstock.__all__ if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_reference_has_every_member_of_a_class() -> None:
+    listed = script("client_reference").MEMBERS
+    missing = {
+        kind.__name__: sorted(public(kind) - INSIDE[kind] - set(listed[kind]) - {"place", "raw"})
+        for kind in listed
+        if kind in INSIDE
+    }
+    assert {name: members for name, members in missing.items() if members} == {}

@@ -8,6 +8,7 @@ from penstock.client.async_consumer import AsyncConsumer
 from penstock.client.async_producer import AsyncProducer
 from penstock.client.consumer import Consumer
 from penstock.client.deliveries import Delivery
+from penstock.client.delivery import DeliveryName
 from penstock.client.errors import (
     BadName,
     BrokerUnreachable,
@@ -31,15 +32,17 @@ from penstock.client.errors import (
 )
 from penstock.client.message import Message, Receipt
 from penstock.client.producer import Producer
+from penstock.client.profiles import ProfileName
 from penstock.client.queue import AsyncQueue, Queue
 from penstock.client.retrying.policy import Backoff, Retry, exponential, fixed, steps
-from penstock.client.topic import Topic
+from penstock.client.topic import AsyncTopic, Topic
 from penstock.client.transactions import Transaction
 
 __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "AsyncQueue",
+    "AsyncTopic",
     "Backoff",
     "BadName",
     "BrokerUnreachable",
@@ -47,6 +50,7 @@ __all__ = [
     "Consumer",
     "Delivery",
     "DeliveryFailed",
+    "DeliveryName",
     "DeliveryTimedOut",
     "DeserializationError",
     "HandlerTimedOut",
@@ -57,6 +61,7 @@ __all__ = [
     "ProcessDied",
     "Producer",
     "ProducerFenced",
+    "ProfileName",
     "Queue",
     "QueueEmpty",
     "QueueStopped",

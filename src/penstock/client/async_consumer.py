@@ -13,16 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from penstock.client.arguments import check_count
 from penstock.client.async_producer import AsyncProducer
 from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import UsageError
-from penstock.client.message import K, Message, Place, V
+from penstock.client.kinds import K, V
+from penstock.client.message import Message, Place
 from penstock.client.names import check_timeout
+from penstock.client.options import ConsumerOptions, HandlerOptions, SendOptions
 from penstock.client.reader import Listener
+from penstock.client.settings import Settings
 from penstock.client.signals import ending_on_signals
 from penstock.client.transactions import Transaction
 
@@ -43,7 +46,7 @@ class AsyncConsumer(Generic[K, V]):
         topics: str | Iterable[str] = (),
         *,
         handle_signals: bool = True,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         self.consumer: Consumer[K, V] = Consumer(bootstrap, group, topics, handle_signals=False, **options)
         self._handle_signals = handle_signals
@@ -104,6 +107,9 @@ class AsyncConsumer(Generic[K, V]):
                 return message
         return None
 
+    async def also_read(self, topics: Iterable[str]) -> None:
+        await self._in_thread(self.consumer.also_read, topics)
+
     def stop(self) -> None:
         self.consumer.stop()
 
@@ -128,6 +134,14 @@ class AsyncConsumer(Generic[K, V]):
         return AsyncReadingTransaction(self, producer)
 
     # ---- how far, and where to
+
+    @property
+    def group(self) -> str:
+        return self.consumer.group
+
+    @property
+    def settings(self) -> Settings:
+        return self.consumer.settings
 
     async def commit(self) -> None:
         await self._in_thread(self.consumer.commit)
@@ -170,8 +184,12 @@ class AsyncConsumer(Generic[K, V]):
     @overload
     def handler(self, function: Function, /) -> Function: ...
     @overload
-    def handler(self, function: None = None, /, **options: Any) -> Callable[[Function], Function]: ...
-    def handler(self, function: Function | None = None, /, **options: Any) -> Function | Callable[[Function], Function]:
+    def handler(
+        self, function: None = None, /, **options: Unpack[HandlerOptions]
+    ) -> Callable[[Function], Function]: ...
+    def handler(
+        self, function: Function | None = None, /, **options: Unpack[HandlerOptions]
+    ) -> Function | Callable[[Function], Function]:
         """Registers a function, or a coroutine function, for `run` to call with each message."""
         register = self.consumer.handler(**options)
         return register if function is None else register(function)
@@ -232,7 +250,7 @@ class AsyncReadingTransaction(Generic[K, V]):
             yield message
         self._transaction.check_not_lost()
 
-    async def send(self, topic: str, value: Any = None, **options: Any) -> Delivery:
+    async def send(self, topic: str, value: Any = None, **options: Unpack[SendOptions]) -> Delivery:
         return await self._producer.send(topic, value, **options)
 
     async def __aenter__(self) -> Self:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from penstock.client.arguments import check_seconds
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import no_room
 from penstock.client.message import Receipt
+from penstock.client.options import ProducerOptions, SendOptions
 from penstock.client.producer import ROOM_SLICE_S, Headers, Producer
+from penstock.client.settings import Settings
 from penstock.client.transactions import Transaction
 
 
@@ -27,9 +29,16 @@ class _NonBlocking(Producer):
 class AsyncProducer:
     """As `Producer`, with the same arguments; `await send(…)` waits for room, and what it returns can be awaited."""
 
-    def __init__(self, bootstrap: str | None = None, *, send_timeout_s: float = 60.0, **options: Any) -> None:
+    def __init__(
+        self, bootstrap: str | None = None, *, send_timeout_s: float = 60.0, **options: Unpack[ProducerOptions]
+    ) -> None:
         self.producer: Producer = _NonBlocking(bootstrap, **options)
         self._send_timeout_s = check_seconds(send_timeout_s, "send_timeout_s")
+
+    @property
+    def settings(self) -> Settings:
+        """As `Producer.settings`."""
+        return self.producer.settings
 
     async def send(
         self,
@@ -44,7 +53,7 @@ class AsyncProducer:
         """Hands a message over, as soon as there is room. Await what it returns to know that it has arrived."""
         if not self.producer.knows(topic):
             await asyncio.to_thread(self.producer.meet, topic)
-        options: dict[str, Any] = {
+        options: SendOptions = {
             "key": key,
             "headers": headers,
             "timestamp_ms": timestamp_ms,
@@ -55,7 +64,7 @@ class AsyncProducer:
         except _Full:
             return await self._send_with_room(topic, value, options)
 
-    async def _send_with_room(self, topic: str, value: Any, options: dict[str, Any]) -> Delivery:
+    async def _send_with_room(self, topic: str, value: Any, options: SendOptions) -> Delivery:
         """Back-pressure: a thread waits for acknowledgements, which make room."""
         deadline_s = time.monotonic() + self._send_timeout_s
         while time.monotonic() < deadline_s:
@@ -66,7 +75,7 @@ class AsyncProducer:
                 continue
         raise no_room(topic, self._send_timeout_s)
 
-    async def send_and_wait(self, topic: str, value: Any = None, **options: Any) -> Receipt:
+    async def send_and_wait(self, topic: str, value: Any = None, **options: Unpack[SendOptions]) -> Receipt:
         """Sends a message, and waits until the brokers have it."""
         return await (await self.send(topic, value, **options))
 
@@ -98,7 +107,7 @@ class AsyncTransaction:
         self._producer = producer
         self._transaction = transaction
 
-    async def send(self, topic: str, value: Any = None, **options: Any) -> Delivery:
+    async def send(self, topic: str, value: Any = None, **options: Unpack[SendOptions]) -> Delivery:
         return await self._producer.send(topic, value, **options)
 
     async def __aenter__(self) -> Self:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from confluent_kafka import KafkaException
 
@@ -17,15 +17,17 @@ from penstock.client.commits import Commits
 from penstock.client.delivery import DeliveryName, find_delivery
 from penstock.client.errors import BadName, PenstockError, SettingsError, UsageError, after
 from penstock.client.filtering import HeaderFilter, Where, make_filter
+from penstock.client.kinds import K, V
 from penstock.client.lagging import lags, offsets_at
 from penstock.client.loops import until_signals, until_stopped
-from penstock.client.message import K, Message, Place, V
+from penstock.client.message import Message, Place
 from penstock.client.names import check_group, check_timeout, check_topics, find_bootstrap
+from penstock.client.options import HandlerOptions
 from penstock.client.producer import Producer, no_broker
 from penstock.client.profiles import ProfileName, find_profile
 from penstock.client.reader import Listener, Reader
 from penstock.client.serializers import Decoder, Deserializer, deserializer
-from penstock.client.settings import consumer_settings
+from penstock.client.settings import Settings, consumer_settings
 from penstock.client.transactions import Transaction
 
 Start = Literal["earliest", "latest", "fail"]
@@ -90,7 +92,7 @@ class Consumer(Generic[K, V]):
             "group.id": self.group,
             "auto.offset.reset": _reset(start),
         }
-        self.settings = consumer_settings(self.mode, chosen, arguments, settings)
+        self._settings = consumer_settings(self.mode, chosen, arguments, settings)
         self._connect_timeout_s = check_seconds(connect_timeout_s, "connect_timeout_s")
         self._started = False
         self._closed = False
@@ -212,6 +214,11 @@ class Consumer(Generic[K, V]):
         self.begin()
         return Transaction(producer, self.reader)
 
+    @property
+    def settings(self) -> Settings:
+        """What librdkafka was given: of the names, of the arguments, and of `settings`."""
+        return self._settings
+
     # ---- how far
 
     def commit(self) -> None:
@@ -303,8 +310,12 @@ class Consumer(Generic[K, V]):
     @overload
     def handler(self, function: Function, /) -> Function: ...
     @overload
-    def handler(self, function: None = None, /, **options: Any) -> Callable[[Function], Function]: ...
-    def handler(self, function: Function | None = None, /, **options: Any) -> Function | Callable[[Function], Function]:
+    def handler(
+        self, function: None = None, /, **options: Unpack[HandlerOptions]
+    ) -> Callable[[Function], Function]: ...
+    def handler(
+        self, function: Function | None = None, /, **options: Unpack[HandlerOptions]
+    ) -> Function | Callable[[Function], Function]:
         """Registers a function for `run` to call with each message. The options say what is done when it fails."""
 
         def register(function: Function) -> Function:

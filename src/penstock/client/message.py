@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from penstock.client.errors import DeserializationError
-
-K = TypeVar("K")
-V = TypeVar("V")
+from penstock.client.kinds import K, V
 
 Header = tuple[str, bytes | None]
 Place = tuple[str, int]  # topic and partition

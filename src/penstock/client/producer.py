@@ -35,7 +35,7 @@ from penstock.client.names import check_timeout, check_topic, find_bootstrap
 from penstock.client.partitioning import Partitioner, choose_partition, split_partitioner
 from penstock.client.profiles import ProfileName, find_profile
 from penstock.client.serializers import Serializer, serialize, serializer, wrong_type
-from penstock.client.settings import producer_settings, refused
+from penstock.client.settings import Settings, producer_settings, refused
 from penstock.client.transactions import DEFAULT_TRANSACTION_TIMEOUT_MS, Transaction, prepare
 
 Headers = Mapping[str, str | bytes | None] | Iterable[Header]
@@ -87,7 +87,7 @@ class Producer:
         arguments: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "partitioner": name}
         if self.transactional_id is not None:
             arguments["transactional.id"] = self.transactional_id
-        self.settings = producer_settings(self.mode, find_profile(profile), arguments, settings)
+        self._settings = producer_settings(self.mode, find_profile(profile), arguments, settings)
         self._write_key = serializer(key, "key")
         self._write_value = serializer(value, "value")
         self._send_timeout_s = check_seconds(send_timeout_s, "send_timeout_s")
@@ -111,6 +111,11 @@ class Producer:
             raise refused(failure, self.settings) from failure
         except (TypeError, ValueError) as failure:
             raise SettingsError(f"settings: {failure}.") from failure
+
+    @property
+    def settings(self) -> Settings:
+        """What librdkafka was given: of the names, of the arguments, and of `settings`."""
+        return self._settings
 
     # ---- sending
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from confluent_kafka.admin import AdminClient
 
@@ -19,10 +19,14 @@ from penstock.client.deliveries import Delivery
 from penstock.client.errors import QueueEmpty, QueueStopped, SettingsError, UsageError, after, from_kafka
 from penstock.client.message import Message
 from penstock.client.names import check_timeout, check_topic
+from penstock.client.options import QueueOptions
 from penstock.client.producer import Headers, Producer
 from penstock.client.profiles import ProfileName
 from penstock.client.serializers import Deserializer, Serializer
 from penstock.client.signals import ending_on_signals
+
+if TYPE_CHECKING:
+    from penstock.client.retrying.policy import Retry
 
 CREATE_TIMEOUT_S = 10.0
 JobSerializer = str | tuple[Serializer, Deserializer]
@@ -59,7 +63,7 @@ class Queue:
         group: str | None = None,
         partitions: int = 6,
         value: JobSerializer = "json",
-        retry: Any = None,
+        retry: Retry | None = None,
         dead_letter: bool | str = False,
         profile: ProfileName = "latency",
         handle_signals: bool = True,
@@ -227,7 +231,14 @@ class Queue:
 class AsyncQueue:
     """As `Queue`, with the same arguments: `await queue.put(…)`, `async with queue.get() as job`."""
 
-    def __init__(self, name: str, bootstrap: str | None = None, *, handle_signals: bool = True, **options: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        bootstrap: str | None = None,
+        *,
+        handle_signals: bool = True,
+        **options: Unpack[QueueOptions],
+    ) -> None:
         self.queue = Queue(name, bootstrap, handle_signals=False, **options)
         self._handle_signals = handle_signals
         self._signals = ExitStack()  # until the queue is closed

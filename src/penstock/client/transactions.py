@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -30,9 +30,11 @@ from penstock.client.errors import (
     after,
     from_kafka,
 )
+from penstock.client.kinds import K, V
 from penstock.client.loops import until_signals
-from penstock.client.message import K, Message, Place, V
+from penstock.client.message import Message, Place
 from penstock.client.names import check_timeout
+from penstock.client.options import SendOptions
 
 if TYPE_CHECKING:
     from penstock.client.producer import Producer
@@ -71,7 +73,7 @@ class Transaction(Generic[K, V]):
             yield message
         self.check_not_lost()
 
-    def send(self, topic: str, value: Any = None, **options: Any) -> Delivery:
+    def send(self, topic: str, value: Any = None, **options: Unpack[SendOptions]) -> Delivery:
         """As `Producer.send`. Nobody who reads what is committed sees it before the transaction is."""
         return self._producer.send(topic, value, **options)
 
