@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from penstock import AsyncProducer
 from penstock.testing import PenstockBroker, StoredMessage
 from penstock.testing.partitioning import murmur2
 from tests.machine import slowness
@@ -108,8 +110,23 @@ def test_messages_are_waited_for(broker: PenstockBroker) -> None:
     later.start()
     assert len(broker.messages("orders", at_least=2)) == 2
     later.join()
-    with pytest.raises(TimeoutError, match="it has 2"):
+    with pytest.raises(TimeoutError, match="has 2 messages, and not 3"):
         broker.messages("orders", at_least=3, timeout_s=0.01)
+
+
+async def test_a_coroutine_waits_for_what_tasks_of_its_loop_write(broker: PenstockBroker) -> None:
+    async def write() -> None:
+        async with AsyncProducer(broker.bootstrap) as producer:
+            await producer.send_and_wait("orders", b"one")
+
+    writing = asyncio.create_task(write())
+    with pytest.raises(TimeoutError, match="messages_async"):
+        broker.messages("orders", at_least=1, timeout_s=0.01)
+    (message,) = await broker.messages_async("orders", at_least=1)
+    assert message.value == b"one"
+    await writing
+    with pytest.raises(TimeoutError, match="has 1 messages, and not 2"):
+        await broker.messages_async("orders", at_least=2, timeout_s=0.01)
 
 
 def test_mistakes_say_what_to_do(broker: PenstockBroker) -> None:

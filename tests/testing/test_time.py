@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -11,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from penstock import Message, Retry, client, steps, wall_clock
 from penstock.testing import PenstockBroker
 from penstock.testing.clock import Clock, TravellingLoop, advance, duration_s
 from penstock.testing.kit import Kit
@@ -46,6 +48,50 @@ def test_a_member_of_the_new_protocol_is_put_out_too(broker: PenstockBroker, new
     broker.delay("ConsumerGroupHeartbeat", seconds=3600)
     broker.advance(minutes=1)
     assert state_of(broker, "readers")[1] == 0
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_that_are_heard_of_on_the_way_stay(
+    broker: PenstockBroker, new_consumer: NewConsumer, protocol: str
+) -> None:
+    broker.produce("orders", "one")
+    consumer = new_consumer(broker, "orders", group_protocol=protocol)
+    read(consumer, 1)
+    broker.delay("Heartbeat", seconds=3600)
+    broker.delay("ConsumerGroupHeartbeat", seconds=3600)
+    broker.advance(minutes=30, heartbeats=True)
+    assert state_of(broker, "readers") == (ConsumerGroupState.STABLE, 1)
+
+
+def test_what_a_handler_put_off_is_due(broker: PenstockBroker) -> None:
+    broker.produce("payments", "1")
+    attempts: list[int] = []
+    with client.Consumer(broker.bootstrap, "till", "payments", value="text", handle_signals=False) as consumer:
+
+        @consumer.handler(retry=Retry(attempts=3, backoff=steps("10m", "1h")), dead_letter=True)
+        def pay(message: Message) -> None:
+            attempts.append(message.attempt)
+            raise ConnectionError("the bank is closed")
+
+        running = threading.Thread(target=consumer.run)
+        running.start()
+        broker.messages("payments.till.retry.10m", at_least=1)
+        broker.advance(minutes=9, heartbeats=True)
+        assert attempts == [1]
+        broker.advance(minutes=1, heartbeats=True)
+        broker.messages("payments.till.retry.1h", at_least=1)
+        broker.advance(hours=1, heartbeats=True)
+        broker.messages("payments.till.dlq", at_least=1)
+        consumer.stop()
+        running.join()
+    assert attempts == [1, 2, 3]
+
+
+def test_the_clients_time_is_this_machines_again_after_the_test() -> None:
+    with PenstockBroker() as broker:
+        broker.advance(days=1)
+        assert wall_clock.now_ms() > time.time() * 1000 + 23 * 3_600_000
+    assert abs(wall_clock.now_ms() - time.time() * 1000) < 60_000
 
 
 def test_a_rebalance_does_not_wait_for_a_member_that_never_comes(

@@ -61,6 +61,10 @@ class Runtime:
         shard = self._shards[index] = Shard(self, partition)
         return shard
 
+    def machines(self) -> list[Machine]:
+        """Of the partitions that are led here."""
+        return [shard.machine for shard in self._shards.values()]
+
     # ---- who leads
 
     def topic_created(self, topic: TopicState) -> None:

@@ -76,12 +76,16 @@ class TravellingLoop(asyncio.SelectorEventLoop):
         return self.until_next_s()
 
 
-def advance(clock: Clock, loops: Sequence[TravellingLoop], seconds: float) -> None:
+def advance(
+    clock: Clock, loops: Sequence[TravellingLoop], seconds: float, before_step: Callable[[float], None] | None = None
+) -> None:
     """From another thread than theirs. Returns when what has become due has happened on all of the loops."""
     left = seconds
     next_s = _settled(loops)
     while left > 0:
         step = min(max(next_s, seconds / STEPS_MAX), left)
+        if before_step is not None:
+            before_step(step)
         clock.ahead_ns += round(step * 1e9)
         left -= step
         next_s = _settled(loops)

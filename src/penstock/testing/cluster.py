@@ -123,10 +123,10 @@ class PenstockCluster(Kit):
 
     def advance(
         self, by: timedelta | float | None = None, *, seconds: float = 0, minutes: float = 0, hours: float = 0,
-        days: float = 0,
+        days: float = 0, heartbeats: bool = False,
     ) -> None:  # fmt: skip
         """As with one broker. Replicas that were in sync may seem to lag after such a leap: they are waited for."""
         was_whole = self._is_whole()
-        super().advance(by, seconds=seconds, minutes=minutes, hours=hours, days=days)
+        super().advance(by, seconds=seconds, minutes=minutes, hours=hours, days=days, heartbeats=heartbeats)
         if was_whole:
             self.wait_until_in_sync()

@@ -2,9 +2,11 @@
 
     fail_next Produce NOT_LEADER_OR_FOLLOWER times=3
     advance minutes=10
+    produce orders '{"total": 5}'
     messages orders
 
-Every line is answered with one: `ok`, `ok` and what was asked for as JSON, or `error` and what is wrong.
+Words are parted, and quoted, as in a shell. Every line is answered with one: `ok`, `ok` and what was asked for as JSON,
+or `error` and what is wrong.
 """
 
 from __future__ import annotations

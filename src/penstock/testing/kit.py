@@ -1,11 +1,12 @@
 """What a test can do with brokers, one or several: topics, messages, time, and what should go wrong.
 
 Everything here may be called from any thread of the host, also from a coroutine of its own event loop: it takes
-milliseconds. What returns has happened.
+milliseconds. What returns has happened. What waits for somebody else, `messages(at_least=…)`, has a twin to be awaited.
 """
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from penstock import wall_clock
 from penstock.broker.app import Broker
 from penstock.cluster.settings import BROKER_SETTINGS
 from penstock.cluster.topic_names import INTERNAL_TOPICS
@@ -23,6 +25,7 @@ from penstock.testing import messages as stored
 from penstock.testing.clock import Clock, advance, duration_s
 from penstock.testing.coordination import CoordinationService
 from penstock.testing.faults import Fault, Faults, Kind
+from penstock.testing.heartbeats import hear_of_members
 from penstock.testing.messages import Headers, StoredMessage
 from penstock.testing.names import api_key, error_code, unknown
 from penstock.testing.partitioning import Partitioner
@@ -54,6 +57,7 @@ class Kit:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._running: dict[int, RunningBroker] = {}
         self._partitioner = Partitioner()
+        self._client_ahead_ms = 0  # by what this has put it forward
 
     # ---- the beginning and the end
 
@@ -84,6 +88,7 @@ class Kit:
             self._folder.cleanup()
             self._folder = None
         self._faults.clear()
+        self._put_client_forward(-self._client_ahead_ms)
 
     def __enter__(self) -> Self:
         return self.open() if self._folder is None else self
@@ -182,29 +187,41 @@ class Kit:
     ) -> list[StoredMessage]:
         """All messages of a topic, by partition and offset, that a consumer of this isolation would get.
 
-        With `at_least`, it waits until there are so many, or raises TimeoutError with what there was.
+        With `at_least`, it waits until there are so many, or raises TimeoutError with what there was. In a coroutine,
+        where that would keep the tasks from running that are to write them, await `messages_async` instead.
         """
-        if isolation not in ("read_committed", "read_uncommitted"):
-            raise unknown(f"no isolation is called {isolation!r}", isolation, ("read_committed", "read_uncommitted"))
-        found: list[StoredMessage] = []
-
-        def enough() -> bool:
-            found[:] = self._messages(topic, isolation == "read_committed", must_exist=not at_least)
-            return len(found) >= at_least
-
-        try:
-            self._until(f"{topic} has {at_least} messages", enough, timeout_s)
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}: it has {len(found)}: {found[:10]}") from None
+        deadline = time.monotonic() + timeout_s
+        while len(found := self._messages(topic, isolation, must_exist=not at_least)) < at_least:
+            if time.monotonic() > deadline:
+                raise _too_few(topic, at_least, timeout_s, found)
+            time.sleep(LOOK_S)
         return found
 
-    def _messages(self, topic: str, committed: bool, must_exist: bool) -> list[StoredMessage]:
+    async def messages_async(
+        self,
+        topic: str,
+        *,
+        at_least: int = 0,
+        timeout_s: float = WAIT_S_MAX,
+        isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
+    ) -> list[StoredMessage]:
+        """As `messages`; while it waits, the other tasks of the loop run."""
+        deadline = time.monotonic() + timeout_s
+        while len(found := self._messages(topic, isolation, must_exist=not at_least)) < at_least:
+            if time.monotonic() > deadline:
+                raise _too_few(topic, at_least, timeout_s, found)
+            await asyncio.sleep(LOOK_S)
+        return found
+
+    def _messages(self, topic: str, isolation: str, must_exist: bool) -> list[StoredMessage]:
+        if isolation not in ("read_committed", "read_uncommitted"):
+            raise unknown(f"no isolation is called {isolation!r}", isolation, ("read_committed", "read_uncommitted"))
         known = self._up()[0].broker.image.topics
         if topic not in known and not must_exist:
             return []
         found: list[StoredMessage] = []
         for index in range(self._partitions(topic)):
-            read = partial(stored.read, topic=topic, index=index, committed=committed)
+            read = partial(stored.read, topic=topic, index=index, committed=isolation == "read_committed")
             found += self._leader(topic, index).call(read)
         return found
 
@@ -229,12 +246,25 @@ class Kit:
 
     def advance(
         self, by: timedelta | float | None = None, *, seconds: float = 0, minutes: float = 0, hours: float = 0,
-        days: float = 0,
+        days: float = 0, heartbeats: bool = False,
     ) -> None:  # fmt: skip
         """Puts the brokers' clocks forward, and lets happen what has become due: sessions, rebalances and transactions
-        time out, retention deletes, offsets expire. Clients live in their own time, and notice as if they had slept."""
+        time out, retention deletes, offsets expire. What handlers of Penstock's own client in this process have put off
+        is due, too. Otherwise clients live in their own time, and notice as if they had slept; with `heartbeats`,
+        members of groups are heard of on the way, and so stay members."""
         passing_s = duration_s(by, seconds=seconds, minutes=minutes, hours=hours, days=days)
-        advance(self._clock, [broker.loop for broker in self._up()], passing_s)
+        up = self._up()
+
+        def hear(step_s: float) -> None:
+            for running in up:
+                running.call(partial(hear_of_members, seconds=step_s))
+
+        advance(self._clock, [broker.loop for broker in up], passing_s, hear if heartbeats else None)
+        self._put_client_forward(round(passing_s * 1000))
+
+    def _put_client_forward(self, by_ms: int) -> None:
+        wall_clock.put_forward(by_ms)
+        self._client_ahead_ms += by_ms
 
     @property
     def now_ms(self) -> int:
@@ -272,6 +302,15 @@ class Kit:
         """Closes the connections of all clients. They may connect again at once."""
         for broker in self._up():
             broker.disconnect_clients()
+
+
+def _too_few(topic: str, at_least: int, timeout_s: float, found: list[StoredMessage]) -> TimeoutError:
+    text = f"after {timeout_s:g} s {topic} has {len(found)} messages, and not {at_least}: {found[:10]}"
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return TimeoutError(text)
+    return TimeoutError(f"{text}. Do tasks of this loop write them? They run while messages_async(…) is awaited")
 
 
 def _leads(broker: Broker, topic: str, index: int) -> bool:

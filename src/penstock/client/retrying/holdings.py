@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from penstock import wall_clock
 from penstock.client.commits import PASSING
 from penstock.client.errors import PenstockError, from_kafka
 from penstock.client.retrying.assigned import Assigned
@@ -32,7 +33,7 @@ COMMIT_RETRY_S = 0.1
 
 
 def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return wall_clock.now_ms()
 
 
 class Holdings:
