@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from penstock.client import (
     AsyncConsumer,
@@ -20,6 +21,7 @@ from penstock.client import (
     SettingsError,
     Topic,
     UsageError,
+    known_topics,
 )
 from penstock.testing import PenstockBroker
 
@@ -189,3 +191,16 @@ def test_what_shows_only_when_it_is_read(
             consumer.poll(WAIT_S)
         assert words in str(caught.value)
         assert caught.value.hint
+
+
+async def test_a_partitioner_learns_of_partitions_that_are_added(
+    broker: PenstockBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_topics, "COUNT_EVERY_S", 0.0)
+    broker.topic("growing")
+    async with AsyncProducer(broker.bootstrap, partitioner=lambda key, count: count - 1) as producer:
+        assert (await producer.send_and_wait("growing", b"")).partition == 0
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_partitions([NewPartitions("growing", 3)])["growing"].result(WAIT_S)
+        assert (await producer.send_and_wait("growing", b"")).partition == 2
+        assert producer.producer.send("growing", b"").result(WAIT_S).partition == 2

@@ -15,7 +15,9 @@ from penstock.client import (
     DeliveryFailed,
     Producer,
     ProducerFenced,
+    Queue,
     QueueStopped,
+    Retry,
     UsageError,
 )
 from penstock.testing import PenstockBroker
@@ -94,6 +96,29 @@ async def test_closing_twice_is_closing_once(broker: PenstockBroker) -> None:
         await queue.close()
         with pytest.raises(UsageError, match="is closed"):
             await queue.get().__aenter__()
+
+
+@pytest.mark.parametrize("retry", [None, Retry(attempts=2)])
+def test_a_queue_is_closed_twice_and_with_a_job_in_hand(broker: PenstockBroker, retry: Retry | None) -> None:
+    with Queue("jobs", broker.bootstrap, partitions=1, retry=retry) as queue:
+        queue.put(1)
+        with pytest.raises(UsageError, match="will be done again"), queue.get(WAIT_S):
+            queue.close()
+        queue.close()
+        with pytest.raises(UsageError, match="is closed"), queue.get():
+            pass
+    with Queue("jobs", broker.bootstrap) as queue, queue.get(WAIT_S) as job:
+        assert job.value == 1
+
+
+def test_the_end_of_a_queue_does_not_hide_why_its_block_ended(broker: PenstockBroker) -> None:
+    queue = Queue("jobs", broker.bootstrap, producer_settings={"message.timeout.ms": 10})
+    queue.put(1).result(WAIT_S)
+    broker.kill()
+    queue.put(2)
+    with pytest.raises(ZeroDivisionError) as caught, queue:
+        raise ZeroDivisionError
+    assert "could not be closed well" in caught.value.__notes__[0]
 
 
 async def test_a_task_whose_consumer_is_closed_ends_its_loop(broker: PenstockBroker) -> None:

@@ -37,10 +37,10 @@ PAIRS: list[tuple[type, type]] = [
 INSIDE = {
     Producer: {
         "meet", "knows", "poll", "keep_polling", "note_failure", "forget_failure", "forget_failures", "first_failure",
-        "begin_transaction", "end_transaction", "check_transactional", "wait_for_room", "no_broker", "explained",
+        "begin_transaction", "end_transaction", "check_transactional", "wait_for_room", "explained",
     },
     Consumer: {"begin", "check_plain", "is_missing", "handing_over"},
-    Queue: {"take", "acknowledge", "fail", "interrupt", "give_up"},
+    Queue: {"take", "acknowledge", "fail", "interrupt", "give_up", "check_open"},
     Topic: {"producer_options", "consumer_options"},
     Transaction: {"check_not_lost"},
 }  # fmt: skip

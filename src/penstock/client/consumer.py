@@ -15,7 +15,7 @@ from penstock.client.admin import is_missing
 from penstock.client.arguments import check_count, check_offset, check_places, check_positive, check_seconds
 from penstock.client.commits import Commits
 from penstock.client.delivery import DeliveryName, find_delivery
-from penstock.client.errors import BadName, PenstockError, SettingsError, UsageError, after
+from penstock.client.errors import BadName, PenstockError, SettingsError, UsageError, after, no_broker
 from penstock.client.filtering import HeaderFilter, Where, make_filter
 from penstock.client.kinds import K, V
 from penstock.client.lagging import lags, offsets_at
@@ -23,7 +23,7 @@ from penstock.client.loops import until_signals, until_stopped
 from penstock.client.message import Message, Place
 from penstock.client.names import check_group, check_timeout, check_topics, find_bootstrap
 from penstock.client.options import HandlerOptions
-from penstock.client.producer import Producer, no_broker
+from penstock.client.producer import Producer
 from penstock.client.profiles import ProfileName, find_profile
 from penstock.client.reader import Listener, Reader
 from penstock.client.serializers import Decoder, Deserializer, deserializer

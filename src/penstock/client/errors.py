@@ -235,6 +235,13 @@ _KINDS: tuple[tuple[frozenset[int], type[PenstockError], str], ...] = (
         "The group gave the partitions to another member; what was read will be read there again.",
     ),
     (
+        frozenset({KafkaError._MAX_POLL_EXCEEDED}),
+        PenstockError,
+        "What was done with the last message took longer than max.poll.interval.ms, so another member does it again. "
+        "Do less for each, or say that it takes longer: settings={'max.poll.interval.ms': …}, of a Queue "
+        "consumer_settings.",
+    ),
+    (
         frozenset({KafkaError._AUTO_OFFSET_RESET}),
         PenstockError,
         "The group has no offset there that still exists, and start='fail' asks to be told. Say where to begin: "
@@ -264,6 +271,12 @@ def delivery_error(error: KafkaError, topic: str) -> PenstockError:
         return found
     hint = "It may be in the topic all the same; send it again if a duplicate does no harm."
     return DeliveryFailed(found.text, hint, retriable=error.retriable(), kafka_error=error.name())
+
+
+def no_broker(bootstrap: str, error: KafkaError) -> BrokerUnreachable:
+    return BrokerUnreachable(
+        f"no broker answers at {bootstrap} ({error.str().rstrip('.')}).", UNREACHABLE_HINT, kafka_error=error.name()
+    )
 
 
 def no_room(topic: str, timeout_s: float) -> DeliveryFailed:

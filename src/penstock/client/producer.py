@@ -18,20 +18,19 @@ from penstock.client.deliveries import Delivery, WakeUps
 from penstock.client.delivery import DeliveryName, find_delivery
 from penstock.client.errors import (
     FENCED_HINT,
-    UNREACHABLE_HINT,
     BrokerUnreachable,
     DeliveryFailed,
     PenstockError,
     SettingsError,
-    TopicNotFound,
     UsageError,
     after,
     from_kafka,
     given_up,
     no_room,
 )
+from penstock.client.known_topics import KnownTopics
 from penstock.client.message import Header
-from penstock.client.names import check_timeout, check_topic, find_bootstrap
+from penstock.client.names import check_timeout, find_bootstrap
 from penstock.client.partitioning import Partitioner, choose_partition, split_partitioner
 from penstock.client.profiles import ProfileName, find_profile
 from penstock.client.serializers import Serializer, serialize, serializer, wrong_type
@@ -44,8 +43,6 @@ POLL_EVERY = 64  # messages: what librdkafka has to say meanwhile is said togeth
 POLL_S = 0.05  # while something is on its way: closing waits for the thread that polls
 ROOM_SLICE_S = 0.1
 FAILURES_MAX = 100  # remembered for the next flush; more of them say nothing new
-NOT_NOW = frozenset({KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TIMED_OUT})
-UNKNOWN_S = 1.0  # a broker of Kafka may not have heard yet of a topic that was just created
 
 
 class Producer:
@@ -92,7 +89,6 @@ class Producer:
         self._write_value = serializer(value, "value")
         self._send_timeout_s = check_seconds(send_timeout_s, "send_timeout_s")
         self.connect_timeout_s = check_seconds(connect_timeout_s, "connect_timeout_s")
-        self._partitions: dict[str, int] = {}  # of the topics that were sent to
         self._unpolled = 0
         self._failures: dict[int, Delivery] = {}  # that nobody asked about
         self.wake_ups = WakeUps()
@@ -103,6 +99,8 @@ class Producer:
         self._prepared = False
         self.kafka = self._make()
         self._produce = self.kafka.produce
+        self._topics = KnownTopics(self.kafka, self.bootstrap, self.connect_timeout_s, self._partitioner is not None)
+        self._partitions = self._topics.partitions
 
     def _make(self) -> KafkaProducer:
         try:
@@ -198,48 +196,18 @@ class Producer:
 
     def _choose(self, topic: str, key: bytes | str | None) -> int:
         assert self._partitioner is not None
+        if not self._topics.knows(topic):
+            self._topics.meet(topic)
         data = key.encode() if isinstance(key, str) else key
         return choose_partition(self._partitioner, data, self._partitions[topic], topic)
 
     def knows(self, topic: str) -> bool:
-        return topic in self._partitions
+        return self._topics.knows(topic)
 
     def meet(self, topic: str) -> None:
         """Before the first message to a topic: is there a broker, and the topic? May create it, as Kafka does."""
         self._check_open()
-        check_topic(topic)
-        deadline_s = time.monotonic() + self.connect_timeout_s
-        unknown_until_s = min(deadline_s, time.monotonic() + UNKNOWN_S)
-        while True:
-            try:
-                found = self.kafka.list_topics(topic, max(0.1, deadline_s - time.monotonic())).topics[topic]
-                error = found.error
-            except KafkaException as failure:
-                error = failure.args[0]
-                if error.code() != KafkaError._TIMED_OUT:
-                    raise self.no_broker(error) from failure
-            if error is None:
-                self._partitions[topic] = len(found.partitions)
-                return
-            is_unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-            if time.monotonic() >= (unknown_until_s if is_unknown else deadline_s):
-                raise self._unmet(topic, error)
-            if not is_unknown and error.code() not in NOT_NOW:
-                raise self._unmet(topic, error)
-            time.sleep(0.02)
-
-    def _unmet(self, topic: str, error: KafkaError) -> PenstockError:
-        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            hint = (
-                f"Create it with 'penstock topic create {topic}', or let the broker do so: auto.create.topics.enable."
-            )
-            return TopicNotFound(f"there is no topic {topic!r}.", hint, kafka_error=error.name())
-        if error.code() == KafkaError._TIMED_OUT:
-            return self.no_broker(error)
-        return from_kafka(error, f"sending to {topic!r}")
-
-    def no_broker(self, error: KafkaError) -> BrokerUnreachable:
-        return no_broker(self.bootstrap, error)
+        self._topics.meet(topic)
 
     # ---- transactions
 
@@ -382,12 +350,6 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         after(error, self.close, "the producer could not deliver everything")
-
-
-def no_broker(bootstrap: str, error: KafkaError) -> BrokerUnreachable:
-    return BrokerUnreachable(
-        f"no broker answers at {bootstrap} ({error.str().rstrip('.')}).", UNREACHABLE_HINT, kafka_error=error.name()
-    )
 
 
 def _transactional_id(given: str | None, is_transactional: bool, delivery: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
@@ -37,7 +37,8 @@ class Queue:
 
     The end of the block acknowledges the job. An exception gives it back: with a retry policy it is tried again later
     and at last put aside, otherwise it is the next job again. What was not acknowledged when a worker dies, another
-    gets.
+    gets. A job that can't be deserialized is put aside where there are dead letters; otherwise `get` raises
+    `DeserializationError`, which has the bytes, once, and the next `get` goes on behind it.
 
     `name`               the topic
     `bootstrap`          brokers to ask first, HOST:PORT with commas between; else $PENSTOCK_BOOTSTRAP or 127.0.0.1:9092
@@ -91,6 +92,7 @@ class Queue:
         self._meeting = threading.Lock()
         self._has_met = False  # the topic exists
         self._stopped = False
+        self._is_closed = False
         self._handle_signals = handle_signals
         self._signals = ExitStack()  # until the queue is closed
 
@@ -120,8 +122,13 @@ class Queue:
 
     # ---- the same in steps
 
+    def check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError("the queue is closed.", "Make another one. A job in hand will be done again.")
+
     def take(self, timeout: float | None = None) -> Message[Any, Any]:
         check_timeout(timeout)
+        self.check_open()
         if not self._getting.acquire(blocking=False):
             raise UsageError(
                 "the last job of this queue is not done.", "A Queue does one at a time: make one per thread."
@@ -141,6 +148,7 @@ class Queue:
     def acknowledge(self) -> None:
         """The job in hand is done."""
         try:
+            self.check_open()
             if self._work is not None:
                 self._work.succeeded()
             else:
@@ -152,7 +160,8 @@ class Queue:
     def fail(self, job: Message[Any, Any], error: BaseException) -> None:
         """The job in hand is given back. Why it failed is what the caller is told, whatever comes of that."""
         try:
-            after(error, lambda: self._give_back(job, error), "the job could not be given back")
+            if not self._is_closed:
+                after(error, lambda: self._give_back(job, error), "the job could not be given back")
         finally:
             self._getting.release()
 
@@ -209,7 +218,10 @@ class Queue:
     # ---- the end
 
     def close(self) -> None:
-        """Sends what was put, and leaves the group."""
+        """Sends what was put, and leaves the group. A job in hand is given back."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._signals.close()
         try:
             if self._work is not None:
@@ -224,8 +236,11 @@ class Queue:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self.close()
-        return isinstance(error, QueueStopped)
+        if isinstance(error, QueueStopped):
+            self.close()
+            return True
+        after(error, self.close, "the queue could not be closed well")
+        return False
 
 
 class AsyncQueue:
@@ -246,12 +261,9 @@ class AsyncQueue:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-queue")
         self._is_closed = False
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise UsageError("the queue is closed.", "Make another one. A job in hand will be done again.")
-
     async def _in_thread(self, call: Any, *arguments: Any) -> Any:
-        self._check_open()
+        if self._is_closed:
+            self.queue.check_open()
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     async def put(self, value: Any, *, key: Any = None, headers: Headers | None = None) -> Delivery:
@@ -275,7 +287,8 @@ class AsyncQueue:
         await asyncio.shield(self._in_thread(self.queue.acknowledge))
 
     async def _take(self, timeout: float | None) -> Message[Any, Any]:
-        self._check_open()
+        if self._is_closed:
+            self.queue.check_open()
         taking = self._thread.submit(self.queue.take, timeout)
         try:
             return await asyncio.wrap_future(taking)
@@ -291,10 +304,14 @@ class AsyncQueue:
 
     async def close(self) -> None:
         """Sends what was put, and leaves the group."""
+        await self._close(self.queue.close)
+
+    async def _close(self, closing: Callable[..., Any], *arguments: Any) -> None:
+        """Once: what is asked of the thread behind this would never be done."""
         self._signals.close()
         self.queue.stop()  # a task may wait for a job
         if not self._is_closed:
-            closed = asyncio.get_running_loop().run_in_executor(self._thread, self.queue.close)
+            closed = asyncio.get_running_loop().run_in_executor(self._thread, closing, *arguments)
             self._is_closed = True
             try:
                 await closed
@@ -307,7 +324,7 @@ class AsyncQueue:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        await self.close()
+        await self._close(self.queue.__exit__, kind, error, trace)
         return isinstance(error, QueueStopped)
 
 

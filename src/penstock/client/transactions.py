@@ -29,6 +29,7 @@ from penstock.client.errors import (
     UsageError,
     after,
     from_kafka,
+    no_broker,
 )
 from penstock.client.kinds import K, V
 from penstock.client.loops import until_signals
@@ -202,5 +203,5 @@ def prepare(producer: Producer) -> None:
             if not error.retriable():
                 raise _verdict(error, "preparing transactions") from failure
             if time.monotonic() >= deadline_s:
-                raise producer.no_broker(error) from failure
+                raise no_broker(producer.bootstrap, error) from failure
         time.sleep(RETRY_S)
