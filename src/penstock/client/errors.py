@@ -267,9 +267,11 @@ def from_kafka(error: KafkaError, doing: str) -> PenstockError:
 def delivery_error(error: KafkaError, topic: str) -> PenstockError:
     """Why a message was not acknowledged: one of the kinds above where it is one, else a `DeliveryFailed`."""
     found = from_kafka(error, f"a message to {topic!r} was not delivered")
-    if type(found) is not PenstockError:
-        return found
     hint = "It may be in the topic all the same; send it again if a duplicate does no harm."
+    if type(found) is not PenstockError:
+        if isinstance(found, BrokerUnreachable):
+            found.hint = f"{hint} {found.hint}"
+        return found
     return DeliveryFailed(found.text, hint, retriable=error.retriable(), kafka_error=error.name())
 
 
