@@ -146,6 +146,7 @@ def _messages(
         "group.id": "penstock-cli", "enable.auto.commit": False, "enable.partition.eof": True,
         "auto.offset.reset": "earliest", "isolation.level": "read_committed",
         "fetch.wait.max.ms": 10,  # nothing is waited for but the end, which the broker tells when that time is over
+        "queued.max.messages.kbytes": 16 * 1024, "fetch.queue.backoff.ms": 10,  # what is read ahead, of large letters
     }  # fmt: skip
     consumer = Consumer(client_settings(connection.bootstrap, **settings))
     open_partitions = {partition for partition in starts if starts[partition] < ends[partition]}
