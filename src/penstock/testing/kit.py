@@ -25,7 +25,6 @@ from penstock.testing import messages as stored
 from penstock.testing.clock import Clock, advance, duration_s
 from penstock.testing.coordination import CoordinationService
 from penstock.testing.faults import Fault, Faults, Kind
-from penstock.testing.heartbeats import hear_of_members
 from penstock.testing.messages import Headers, StoredMessage
 from penstock.testing.names import api_key, error_code, unknown
 from penstock.testing.partitioning import Partitioner
@@ -256,6 +255,8 @@ class Kit:
         up = self._up()
 
         def hear(step_s: float) -> None:
+            from penstock.testing.heartbeats import hear_of_members  # and with it what groups are made of
+
             for running in up:
                 running.call(partial(hear_of_members, seconds=step_s))
 
