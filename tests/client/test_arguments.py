@@ -59,6 +59,7 @@ def consumer(broker: PenstockBroker) -> Iterator[Consumer[bytes, bytes]]:
         (lambda: Producer(NOWHERE, connect_timeout_s="5"), SettingsError, "connect_timeout_s='5'"),  # type: ignore[arg-type]
         (lambda: Producer(NOWHERE, send_timeout_s=-1), SettingsError, "send_timeout_s=-1"),
         (lambda: AsyncProducer(NOWHERE, send_timeout_s="5"), SettingsError, "send_timeout_s='5'"),  # type: ignore[arg-type]
+        (lambda: Producer(NOWHERE, delivery="exactly-once", transactional_id=5), SettingsError, "transactional_id=5"),  # type: ignore[arg-type]
         (lambda: Producer(NOWHERE, delivery=["x"]), SettingsError, "'at-least-once'"),  # type: ignore[arg-type]
         (lambda: Producer(NOWHERE, profile={}), SettingsError, "'balanced'"),  # type: ignore[arg-type]
         (lambda: Producer(NOWHERE, settings={5: 1}), SettingsError, "5 is no name"),  # type: ignore[dict-item]

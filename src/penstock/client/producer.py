@@ -358,6 +358,8 @@ def _transactional_id(given: str | None, is_transactional: bool, delivery: str) 
             f"transactional_id={given!r} and delivery={delivery!r} contradict each other.",
             "Transactions are delivery='exactly-once'.",
         )
+    if given is not None and (not isinstance(given, str) or not given):
+        raise SettingsError(f"transactional_id={given!r} is no id.", "It is text that is not empty: 'invoicing-1'.")
     return given or f"penstock-{uuid.uuid4()}" if is_transactional else None
 
 

@@ -54,8 +54,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"topic": args.topic, "purged": len(held.letters), "deleted": deleted, "dry_run": args.dry_run})
     elif args.dry_run:
-        what = f"{plural(len(held.letters), 'dead letter')}, and delete {plural(deleted, 'record')}"
-        print(f"Would give up {what} or more: marks are records too.")
+        more = ", and their marks" if held.letters else ""
+        what = f"{plural(len(held.letters), 'dead letter')}, and delete {plural(deleted, 'record')}{more}"
+        print(f"Would give up {what}.")
     else:
         print(f"Gave up {plural(len(held.letters), 'dead letter')}, and deleted {plural(deleted, 'record')}.")
     return 0
