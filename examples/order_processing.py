@@ -7,8 +7,9 @@ which no further attempt would change, and one is no JSON. Both end among the de
 
 import uuid
 from collections import Counter
+from typing import Any
 
-from penstock import Consumer, Producer, Retry, steps
+from penstock import Consumer, Message, Producer, Retry, steps
 
 RUN = uuid.uuid4().hex[:8]
 ORDERS = f"orders-{RUN}"
@@ -29,7 +30,7 @@ class NoSuchItem(Exception):
     retry=Retry(attempts=5, backoff=steps("200ms", "1s"), give_up_on=NoSuchItem),
     dead_letter=True,
 )
-def process(message) -> None:
+def process(message: Message) -> None:
     order = message.value
     attempts[order["id"]] += 1
     if order["item"] not in PRICES:
@@ -40,7 +41,7 @@ def process(message) -> None:
         consumer.stop()  # only because this is an example: a service runs until a signal comes
 
 
-def charge(order: dict) -> None:
+def charge(order: dict[str, Any]) -> None:
     if order["pays_by"] == "bank" and attempts[order["id"]] < BANK_OPENS_AT_ATTEMPT:
         raise ConnectionError("the bank is closed")
 
@@ -60,7 +61,7 @@ def show_dead_letters() -> None:
     """As `penstock dlq show` does; `penstock dlq redrive` would send them back."""
     with Consumer(group=f"clerk-{RUN}", topics=f"{ORDERS}.till.dlq", value="text") as letters:
         for letter in letters.messages(count=2, timeout=10):
-            error = letter.header("penstock.error.type").rpartition(".")[2]
+            error = (letter.header("penstock.error.type") or "").rpartition(".")[2]
             print(f"dead letter: {letter.value} ({error}, attempts: {letter.header('penstock.attempts')})")
 
 

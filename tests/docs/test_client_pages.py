@@ -102,6 +102,11 @@ def test_the_tutorial_passes_a_strict_type_checker(tmp_path: Path) -> None:
     assert type_check(session, tmp_path) == ""
 
 
+@pytest.mark.parametrize("example", ["job_queue", "log_shipping", "order_processing"])
+def test_an_example_passes_a_strict_type_checker(example: str, tmp_path: Path) -> None:
+    assert type_check((ROOT / "examples" / f"{example}.py").read_text(), tmp_path) == ""
+
+
 MISSPELT = {
     "@consumer.handler(rety=Retry(attempts=5))\ndef pay(message: Message) -> None: ...": '"rety"',
     "consumer.handler(ordered='yes')": "matches argument type",
