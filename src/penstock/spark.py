@@ -1,7 +1,8 @@
 """What a Spark program calls, beside `format("penstock")`.
 
-from penstock.spark import report_progress, table
+from penstock.spark import push_filters, report_progress, table
 
+push_filters(spark)
 table(spark, "orders").where("timestamp >= '2026-05-01'").groupBy("key").count()
 report_progress(spark, group="orders-to-warehouse")
 """
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.archived_rows import Window
     from penstock.pipeline.progress import ProgressReporter
 
-__all__ = ["report_progress", "table"]
+__all__ = ["push_filters", "report_progress", "table"]
 
 SETTING = "spark.penstock.bootstrap.servers"
 VARIABLE = "PENSTOCK_BOOTSTRAP"
@@ -45,9 +46,10 @@ def table(
 
     The columns are those of `format("penstock")` with headers, and `day`, the day of the timestamp in UTC, by which the
     archive's folders are named. The archive is found by what its group has committed, unless it is named here. Filters
-    on partition, offset, timestamp and day leave files of the archive unread. The log is read whole, unless the table
-    itself is of the records `since` a time, and before another (`until`; without a zone they are UTC). `options` are
-    more of `format("penstock")` that clients need, such as kafka.security.protocol.
+    on partition, offset, timestamp and day leave files of the archive unread. The log is read whole, unless
+    `push_filters` was called, or the table itself is of the records `since` a time, and before another (`until`;
+    without a zone they are UTC). `options` are more of `format("penstock")` that clients need, such as
+    kafka.security.protocol.
 
     Raises DataLost where records are neither in the archive nor in the log any more, unless `fail_on_data_loss` is off.
     """
@@ -57,6 +59,18 @@ def table(
     given = {**(options or {}), "kafka.bootstrap.servers": bootstrap_of(spark, bootstrap)}
     client = Options(given, OF_CLIENTS, "table").client()
     return make(spark, TableOptions(topic, client, given, archive, group, fail_on_data_loss, _window(since, until)))
+
+
+def push_filters(spark: SparkSession) -> None:
+    """From now on filters on topic, partition, offset and timestamp make batches of this session read less.
+
+    Of `format("penstock")`, and of the log in `table`. However a DataFrame is used, and however often, its rows are the
+    same as without this. `spark.sql.python.filterPushdown.enabled` is neither needed nor changed. Sessions of Spark
+    Connect have no part in it, because it adds a rule to the optimizer of this process.
+    """
+    from penstock.pipeline.pushdown import install
+
+    install(spark)
 
 
 def _window(since: datetime | None, until: datetime | None) -> Window:

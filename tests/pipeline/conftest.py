@@ -42,6 +42,17 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
+def pushing(spark: SparkSession) -> SparkSession:
+    """A session beside the other, whose filters narrow what is read; the other goes on as Spark comes."""
+    from penstock.spark import push_filters
+
+    session = spark.newSession()
+    for _ in range(2):  # once is enough, and twice does no harm
+        push_filters(session)
+    return session
+
+
+@pytest.fixture(scope="session")
 def broker(shared_broker: BrokerProcess) -> BrokerProcess:
     return shared_broker
 

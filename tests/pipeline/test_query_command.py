@@ -92,7 +92,7 @@ def test_json_has_every_column_and_says_in_which_zone_times_are(
     assert unambiguous(["a", "a", "a_2", "a"]) == ["a", "a_3", "a_2", "a_4"]
 
 
-def test_a_table_that_filters_narrow_is_read_in_one_place_only(
+def test_filters_in_one_place_do_not_narrow_the_table_in_another(
     spark: SparkSession, orders: TopicHistory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for sql, expected in (

@@ -86,7 +86,9 @@ def test_a_table_has_each_record_once_while_the_archive_advances_and_retention_d
         spark.conf.unset("spark.penstock.bootstrap.servers")
 
 
-def test_filters_leave_files_and_ranges_unread(spark: SparkSession, orders: TopicHistory) -> None:
+def test_filters_leave_files_and_ranges_unread(
+    spark: SparkSession, pushing: SparkSession, orders: TopicHistory
+) -> None:
     everything = orders.records(PARTITIONS)
     for start in range(0, 180, 60):
         orders.archive_range(start, start + 60, 0)
@@ -95,9 +97,7 @@ def test_filters_leave_files_and_ranges_unread(spark: SparkSession, orders: Topi
     whole = table(spark, orders.topic, bootstrap=orders.bootstrap, archive=location)
     assert whole.where("offset between 70 and 75").count() == 12
     assert whole.count() == len(everything), "a table is what it was, whatever it was used for before"
-    given = {"kafka.bootstrap.servers": orders.bootstrap}
-    options = tables.TableOptions(orders.topic, settings_of(orders.bootstrap), given, archive=location, used_once=True)
-    rows = tables.table(spark, options)
+    rows = table(pushing, orders.topic, bootstrap=orders.bootstrap, archive=location)
 
     some = rows.where("offset between 70 and 75 and partition = 1")
     assert of_rows(some.collect()) == [each for each in everything if each[0] == 1 and 70 <= each[1] <= 75]
@@ -109,6 +109,7 @@ def test_filters_leave_files_and_ranges_unread(spark: SparkSession, orders: Topi
     assert of_rows(some.collect()) == [each for each in everything if each[2] >= late]
     assert scanned(some)["rows"] == 0
     assert scanned(some)["log"] == 8
+    assert rows.count() == len(everything), "one use of a table does not narrow another"
 
     some = rows.where("day = date'2024-10-06' and offset < 180")
     expected = [each for each in everything if (each[2] - 20_002 * DAY_MS) // DAY_MS == 0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -60,10 +59,12 @@ def configure(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     from penstock.cli.clients import client_options, topics
     from penstock.cli.sparking import session
+    from penstock.spark import push_filters
 
     known = topics(args, "table")
     _speak_utc()
     with session("penstock query", args.master) as spark:
+        push_filters(spark)
         tables = Tables(spark, client_options(args), dict(args.archive), known)
         tables.fail_on_data_loss = not args.allow_loss
         print_rows(tables.query(args.sql), args.format, args.limit)
@@ -87,14 +88,12 @@ class Tables:
         self._archives = archives
         self._topics = set(topics) | archives.keys()
         self._made: set[str] = set()
-        self._sql = ""
         self.fail_on_data_loss = True
 
     def query(self, sql: str) -> DataFrame:
         """Spark says which table it misses, one at a time, and then it is made."""
         from pyspark.errors import AnalysisException, ParseException
 
-        self._sql = sql
         for _ in range(TABLES_MAX):
             try:
                 return self._spark.sql(sql)
@@ -119,11 +118,6 @@ class Tables:
         view = readable(self._table(topic))
         view.createOrReplaceTempView(f"`{topic}`")
 
-    def _is_read_once(self, topic: str) -> bool:
-        """Whether the query can't but read the table in one place: else filters must not reach its log."""
-        words = self._sql.lower()
-        return words.count(topic.lower()) == 1 and re.search(r"\b(with|identifier)\b", words) is None
-
     def _table(self, topic: str) -> DataFrame:
         from penstock.cli.sparking import unreadable
         from penstock.pipeline.options import OF_CLIENTS, Options
@@ -137,7 +131,6 @@ class Tables:
             self._client,
             archive=self._archives.get(topic),
             fail_on_data_loss=self.fail_on_data_loss,
-            used_once=self._is_read_once(topic),
         )
         try:
             return table(self._spark, options)

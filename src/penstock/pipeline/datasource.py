@@ -14,7 +14,14 @@ from pyspark.sql.types import StructType
 from penstock.pipeline.options import read_options, write_options
 from penstock.pipeline.problem import OptionError
 from penstock.pipeline.sink import BatchWriter, StreamWriter, check_brokers, check_columns, check_topic, new_job
-from penstock.pipeline.source import BatchReader, RefusedStreamReader, StreamReader, check_schema, row_schema
+from penstock.pipeline.source import (
+    BatchReader,
+    NarrowedBatchReader,
+    RefusedStreamReader,
+    StreamReader,
+    check_schema,
+    row_schema,
+)
 
 
 class PenstockDataSource(DataSource):
@@ -28,7 +35,7 @@ class PenstockDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options, streaming=False)
         check_schema(schema, options.headers)
-        return BatchReader(options)
+        return NarrowedBatchReader(options) if options.used_once else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:

@@ -5,13 +5,11 @@ Spark looks at every row again, so a range may hold more than was asked for, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql.datasource import (
-    DataSourceReader,
     EqualTo,
     Filter,
     GreaterThan,
@@ -101,27 +99,3 @@ def _span(given: Filter, value: int) -> tuple[int, int]:
     if isinstance(given, LessThanOrEqual):
         return 0, value + 1
     return 0, EVER
-
-
-class OptionalPushdown:
-    """A reader's `pushFilters` for sessions that push filters down and for those that do not.
-
-    Spark refuses to read at all from a reader that can push filters while `spark.sql.python.filterPushdown.enabled` is
-    off, which it is by default. It tells such a reader by the function behind the method, so that one is Spark's own.
-    """
-
-    def __init__(self, take: Callable[[Any, list[Filter]], Iterable[Filter]]) -> None:
-        self._take = take
-
-    def __get__(self, reader: Any, owner: type) -> Any:
-        return self if reader is None else _Pushdown(self._take, reader)
-
-
-class _Pushdown:
-    def __init__(self, take: Callable[[Any, list[Filter]], Iterable[Filter]], reader: Any) -> None:
-        self.__func__ = DataSourceReader.pushFilters
-        self._take = take
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self._take(self._reader, filters)

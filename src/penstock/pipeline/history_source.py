@@ -23,9 +23,9 @@ from penstock.pipeline.archive.layout import Archive, Piece
 from penstock.pipeline.archived_rows import Window
 from penstock.pipeline.brokers import Brokers, TopicPartition
 from penstock.pipeline.fetching import OffsetRange
-from penstock.pipeline.filters import EVER, Bounds, OptionalPushdown
+from penstock.pipeline.filters import EVER, Bounds
 from penstock.pipeline.history import History, RangeReader
-from penstock.pipeline.options import OF_CLIENTS, Options
+from penstock.pipeline.options import OF_CLIENTS, USED_ONCE, Options
 from penstock.pipeline.problem import OptionError
 from penstock.pipeline.seams import Span
 from penstock.pipeline.source import OffsetsJson, from_json, row_schema, to_json
@@ -47,7 +47,7 @@ OF_HISTORY = frozenset(
         "startingtimestamp",
         "endingtimestamp",
         "fromarchive",
-        "filterpushdown",
+        USED_ONCE,
         "failondataloss",
         "maxoffsetspertrigger",
         "rowspersecond",
@@ -76,8 +76,8 @@ class HistoryDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = Options(self.options, OF_CLIENTS | OF_HISTORY, "history")
-        narrows = options.flag("filterPushdown", False)
-        return HistoryReader(_history(options), _ranges(options), options.flag("fromArchive", False), narrows)
+        kind = NarrowedHistoryReader if options.flag(USED_ONCE, False) else HistoryReader
+        return kind(_history(options), _ranges(options), options.flag("fromArchive", False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = Options(self.options, OF_CLIENTS | OF_HISTORY, "history")
@@ -85,9 +85,14 @@ class HistoryDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    if spark not in REGISTERED:
-        spark.dataSource.register(HistoryDataSource)
-        REGISTERED.add(spark)
+    if spark in REGISTERED:
+        return
+    java = getattr(spark, "_jvm", None)
+    if java is not None:
+        # Whether the name is free is asked of the session that is active, which may be another one.
+        java.SparkSession.setActiveSession(spark._jsparkSession)
+    spark.dataSource.register(HistoryDataSource)
+    REGISTERED.add(spark)
 
 
 def _history(options: Options) -> History:
@@ -142,19 +147,11 @@ def _by_partition(archive: Archive | None, topic: str) -> dict[int, list[Piece]]
 
 
 class HistoryReader(DataSourceReader):
-    def __init__(self, history: History, ranges: list[OffsetRange], from_archive: bool, narrows: bool) -> None:
+    def __init__(self, history: History, ranges: list[OffsetRange], from_archive: bool) -> None:
         self._history = history
         self._ranges = ranges
         self._from_archive = from_archive  # whether to look there first
-        self._narrows = narrows  # only where the table is used in one place of one query: see BatchReader
         self._bounds = Bounds()
-
-    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
-        for each in filters if self._narrows else ():
-            self._bounds.take(each)
-        return filters  # Spark looks at every row again
-
-    pushFilters = OptionalPushdown(_push)
 
     def partitions(self) -> list[InputPartition]:
         bounds, history = self._bounds, self._history
@@ -170,6 +167,15 @@ class HistoryReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         if isinstance(partition, HistoryPartition):  # Spark makes one of its own where there is nothing to read
             yield from RangeReader(self._history, partition.wanted, partition.pieces).rows()
+
+
+class NarrowedHistoryReader(HistoryReader):
+    """Of a source that nobody else uses: see BatchReader."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for each in filters:
+            self._bounds.take(each)
+        return filters  # Spark looks at every row again
 
 
 def _both(window: Window, bounds: Bounds) -> Window:

@@ -20,6 +20,7 @@ from penstock.pipeline.sasl import MECHANISMS, Sasl
 from penstock.protocol.compression import Compression
 
 DEFAULT_PORT = 9092
+USED_ONCE = "#usedonce"  # set by pushdown.py alone: a source that one place of one query has to itself
 JAAS_ENTRY = re.compile(r'''(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"''')
 JAAS_ESCAPE = re.compile(r"\\(.)")
 OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})  # which Spark hands on to sources and sinks
@@ -108,8 +109,7 @@ HINTS = frozenset(
 
 BINARY = "keys and values are columns of bytes: cast them, or decode them by Spark's functions"
 REASONS = {
-    "filterpushdown": "Spark 4.3 would use ranges that one query's filters have narrowed for other queries too; name "
-    "what is to be read by assign, startingOffsets, endingOffsets, startingTimestamp or endingTimestamp",
+    "filterpushdown": "filters narrow what is read in sessions for which penstock.spark.push_filters was called",
     "kafka.auto.offset.reset": "startingOffsets says where a query begins, and failOnDataLoss what a gap means",
     "kafka.enable.auto.commit": "a query's offsets are in its checkpoint; report_progress commits them to a group",
     "kafka.enable.idempotence": "rows are always written so",
@@ -292,11 +292,12 @@ class ReadOptions:
     group: str | None  # for whoever reports progress
     fetch_bytes: int | None
     available: dict[TopicPartition, int] | None = None  # where a stream ends that takes what is there
+    used_once: bool = False  # in one place of one query: then its filters may narrow what is read
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
     """Of a stream, of a batch, or of something that may become either."""
-    options = Options(given, OF_CLIENTS | OF_READERS, "source")
+    options = Options(given, OF_CLIENTS | OF_READERS | {USED_ONCE}, "source")
     if streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in options:
@@ -326,6 +327,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
         group=options.text("kafka.group.id") or prefix,
         fetch_bytes=options.number("kafka.max.partition.fetch.bytes", 1),
         available=options.by_partition("availableNowOffsets"),
+        used_once=options.flag(USED_ONCE, False),
     )
 
 

@@ -127,6 +127,21 @@ def ranges_between(brokers: Brokers, starting: Offsets, ending: Offsets, options
     return found
 
 
+def late_enough(brokers: Brokers, ranges: list[OffsetRange], first_ms: int) -> list[OffsetRange]:
+    """Without what comes before the first record that is as late as this. Behind it any time may come."""
+    if first_ms < 0:  # which means an end of the log, where offsets are asked for
+        return ranges
+    late = brokers.offsets({each.place: first_ms for each in ranges}, committed=False)
+    begins = brokers.offsets({each.place: EARLIEST for each in ranges})
+    found = []
+    for each in ranges:
+        if begins.get(each.place, each.stop) > each.start:
+            found.append(each)  # the log lost some of it meanwhile, which is for whoever reads it to tell
+        elif 0 <= late.get(each.place, -1) < each.stop:
+            found.append(OffsetRange(each.place, max(each.start, late[each.place]), each.stop))
+    return found
+
+
 def _lost(options: ReadOptions, problem: str) -> None:
     if not options.fail_on_data_loss:
         log.warning("%s. The job goes on with what is there.", problem)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 JAVA_OLDEST = 17
 DEFAULT_MASTER = "local[*]"
 SETTINGS = {
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.ui.enabled": "false",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import (
     ArrayType,
@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 from penstock.pipeline import planning
 from penstock.pipeline.brokers import Brokers, TopicPartition
 from penstock.pipeline.fetching import FETCH_BYTES, OffsetRange, RangeFetcher
+from penstock.pipeline.filters import Bounds
 from penstock.pipeline.options import Edge, ReadOptions
 from penstock.pipeline.problem import OptionError
 
@@ -95,6 +96,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._bounds = Bounds()
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
@@ -104,12 +106,24 @@ class BatchReader(DataSourceReader):
             starting = planning.resolve(brokers, places, options.starting, options, "starting")
             ending = planning.resolve(brokers, places, options.ending, options, "ending")
             ranges = planning.ranges_between(brokers, starting, ending, options)
+            ranges = [each for wanted in ranges if (each := self._bounds.narrowed(wanted)) is not None]
+            if self._bounds.first_ms is not None:
+                ranges = planning.late_enough(brokers, ranges, self._bounds.first_ms)
         pieces = planning.split(ranges, options.partitions_min, options.records_max)
         return [RangePartition(each) for each in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         if isinstance(partition, RangePartition):  # Spark makes one of its own where there is nothing to read
             yield from read_rows(self._options, partition.wanted)
+
+
+class NarrowedBatchReader(BatchReader):
+    """Of a source that nobody else uses, and that pushdown.py has made for filters."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for each in filters:
+            self._bounds.take(each)
+        return filters  # Spark looks at every row again
 
 
 # ---- streaming

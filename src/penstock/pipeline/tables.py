@@ -48,7 +48,6 @@ class TableOptions:
     group: str | None = None
     fail_on_data_loss: bool = True
     window: Window = ALWAYS
-    used_once: bool = False  # in one place of one query: then its filters may narrow what is read of the log
 
 
 def table(spark: SparkSession, options: TableOptions) -> DataFrame:
@@ -155,7 +154,6 @@ def _history(
     reader = reader.option("topic", options.topic).option("ranges", json.dumps(ranges))
     reader = reader.option("failOnDataLoss", str(options.fail_on_data_loss).lower())
     reader = reader.option("fromArchive", str(from_archive).lower())
-    reader = reader.option("filterPushdown", str(options.used_once).lower())
     window = options.window
     for name, moment_ms in (("startingTimestamp", window.first_ms), ("endingTimestamp", window.stop_ms)):
         if moment_ms is not None and moment_ms >= 0:

@@ -1,0 +1,128 @@
+// Filters above our scans, handed to a source that only this place of this query has.
+//
+// Spark 4.3 keeps one source in Python for each DataFrame, and one plan of it: what the filters of one query had narrowed
+// would be missing in the next, and in the other half of a union. So each scan with a filter above it gets a source of its
+// own here, which is marked as used once, and only such a source narrows what it reads. Filters stay where they are.
+//
+// Compiled when it is asked for, by the compiler that comes with Spark, which knows neither generics nor lambdas.
+package penstock;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonFilterPushdownResult;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
+import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
+import scala.Some;
+import scala.jdk.javaapi.CollectionConverters;
+
+public class NarrowedScans extends Rule {
+    private final String mark;
+    private final List names;
+
+    public NarrowedScans(String mark, List names) {
+        this.mark = mark;
+        this.names = new ArrayList(names);
+    }
+
+    public TreeNode apply(TreeNode plan) {
+        return this.visit((LogicalPlan) plan);
+    }
+
+    private LogicalPlan visit(LogicalPlan plan) {
+        List before = CollectionConverters.asJava(plan.children());
+        List after = new ArrayList();
+        boolean changed = false;
+        for (int i = 0; i < before.size(); i++) {
+            LogicalPlan child = (LogicalPlan) before.get(i);
+            LogicalPlan visited = this.isNew(child) ? this.under(plan, (DataSourceV2ScanRelation) child) : this.visit(child);
+            changed |= visited != child;
+            after.add(visited);
+        }
+        if (!changed) {
+            return plan;
+        }
+        return (LogicalPlan) plan.withNewChildren(CollectionConverters.asScala(after).toList());
+    }
+
+    private boolean isNew(LogicalPlan plan) {
+        if (!(plan instanceof DataSourceV2ScanRelation)) {
+            return false;
+        }
+        DataSourceV2ScanRelation found = (DataSourceV2ScanRelation) plan;
+        return found.scan().getClass() == PythonScan.class && this.names.contains(found.relation().table().name());
+    }
+
+    private LogicalPlan under(LogicalPlan parent, DataSourceV2ScanRelation found) {
+        if (!(parent instanceof org.apache.spark.sql.catalyst.plans.logical.Filter)) {
+            return found;
+        }
+        List filters = new ArrayList();
+        this.collect(((org.apache.spark.sql.catalyst.plans.logical.Filter) parent).condition(), filters);
+        if (filters.isEmpty()) {
+            return found;
+        }
+        Scan scan = this.narrowed(found, (Filter[]) filters.toArray(new Filter[filters.size()]));
+        if (scan == null) {
+            return found;
+        }
+        Object[] parts = new Object[found.productArity()];
+        for (int i = 0; i < parts.length; i++) {
+            parts[i] = found.productElement(i) instanceof Scan ? scan : found.productElement(i);
+        }
+        return (LogicalPlan) found.makeCopy(parts);
+    }
+
+    private void collect(Expression condition, List filters) {
+        if (condition instanceof And) {
+            this.collect(((And) condition).left(), filters);
+            this.collect(((And) condition).right(), filters);
+            return;
+        }
+        Option filter = DataSourceStrategy$.MODULE$.translateFilter(condition, false);
+        if (filter.isDefined()) {
+            filters.add(filter.get());
+        }
+    }
+
+    /** Null where Python gets none of the filters. */
+    private Scan narrowed(DataSourceV2ScanRelation found, Filter[] filters) {
+        String name = found.relation().table().name();
+        StructType schema = found.relation().table().schema();
+        Map given = new HashMap(found.relation().options().asCaseSensitiveMap());
+        given.put(this.mark, "true");
+        CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(given);
+        PythonDataSourceV2 source = new PythonDataSourceV2();
+        source.setShortName(name);
+        PythonDataSourceCreationResult created = source.getOrCreateDataSourceInPython(name, options, new Some(schema));
+        Option pushed = source.source().pushdownFiltersInPython(created, schema, filters);
+        if (!pushed.isDefined()) {
+            return null;
+        }
+        source.setReadInfo(((PythonFilterPushdownResult) pushed.get()).readInfo());
+        return new NarrowedScan(source, name, schema, options, filters);
+    }
+
+    /** Which the rule, run again, leaves alone. */
+    public static class NarrowedScan extends PythonScan {
+        public NarrowedScan(
+            PythonDataSourceV2 source, String name, StructType schema, CaseInsensitiveStringMap options, Filter[] filters
+        ) {
+            super(source, name, schema, options, filters);
+        }
+    }
+}

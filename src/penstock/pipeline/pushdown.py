@@ -1,0 +1,44 @@
+"""Filters of Spark's that narrow what sources read: the rule of NarrowedScans.java, put into a session's optimizer.
+
+What it may narrow it marks by the option USED_ONCE; a source without it reads everything, whatever filters it is told.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.history_source import FORMAT
+from penstock.pipeline.options import USED_ONCE
+from penstock.pipeline.problem import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RULE = "penstock.NarrowedScans"
+NAMES = ("penstock", FORMAT)
+
+
+def install(spark: SparkSession) -> None:
+    """Once is enough; a second time changes nothing."""
+    java = getattr(spark, "_jvm", None)
+    if java is None:
+        raise PipelineError("filters can be pushed down in a session of this process only, not through Spark Connect")
+    methods = spark._jsparkSession.experimental()
+    known = methods.extraOptimizations()
+    if any(known.apply(n).getClass().getName() == RULE for n in range(known.size())):
+        return
+    compiler = java.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(methods.getClass().getClassLoader())
+    compiler.cook(files("penstock.pipeline").joinpath("NarrowedScans.java").read_text("utf-8"))
+    names = java.java.util.ArrayList()
+    for each in NAMES:
+        names.add(each)
+    # Java's reflection, since py4j finds no class of a loader that it does not know.
+    maker = compiler.getClassLoader().loadClass(RULE).getConstructors()[0]
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None, "whoever has a _jvm has one"
+    arguments = gateway.new_array(java.java.lang.Object, 2)
+    arguments[0], arguments[1] = USED_ONCE, names
+    set_rules = getattr(methods, "extraOptimizations_$eq")
+    set_rules(known.appended(maker.newInstance(arguments)))
