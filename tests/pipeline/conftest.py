@@ -26,9 +26,9 @@ S3_KEYS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "secret"}  # 
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _quick() -> None:
-    """Also for the commands that tests start."""
-    os.environ.update(QUICK)
+def _quick(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Also for the commands that tests start, which remember nothing of other tests' either."""
+    os.environ.update(QUICK, XDG_STATE_HOME=str(tmp_path_factory.mktemp("state")))
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ Without Spark: a test does what tasks do, and calls the driver's part of the sin
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from penstock.pipeline.brokers import LATEST, Brokers, TopicPartition
 from penstock.pipeline.deciding import Claim
 from penstock.pipeline.decisions import Decision, Write
 from penstock.pipeline.options import WriteOptions, write_options
-from penstock.pipeline.problem import Fenced, HeldBack, PipelineError
+from penstock.pipeline.problem import Expired, Fenced, HeldBack, PipelineError
 from penstock.pipeline.producing import Producer
 from penstock.pipeline.sink import PREFIX, STALE_MS, BatchWriter, Rows, StreamWriter, Written, new_job
 from penstock.pipeline.transactions import EMPTY, ONGOING, Identity, Kept, Prepared
@@ -327,6 +328,69 @@ def test_a_decision_for_twenty_thousand_tasks_fits(cluster: Cluster, sink: str) 
     assert cluster.decision(sink).transactions == many
     assert len(decisions.decision_value(3, Write("", ""), None, many)) < 20_000 * 50
     claim.forget()
+
+
+@pytest.mark.parametrize("late", ["to end", "to send"])
+def test_what_is_not_claimed_in_time_is_claimed_again_and_what_is_not_decided_in_time_is_told(
+    cluster: Cluster, sink: str, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    flush, stands_still = Producer.flush, [True]
+
+    def slow(producer: Producer) -> None:
+        flush(producer)
+        if stands_still and stands_still.pop():
+            aborted(cluster, sink)
+            if late == "to send":
+                producer.send(encoded(decisions.TOPIC, b"#claim", b"late"))
+                flush(producer)
+
+    monkeypatch.setattr(Producer, "flush", slow)
+    monkeypatch.setattr(deciding, "TIMEOUT_MS", 50)
+    claim = Claim(cluster.brokers, sink)
+    claim.known()
+    assert claim._identity is not None
+    stands_still.append(True)
+    with pytest.raises(Expired, match=f"{sink} could not write .* Start the query again"):
+        claim.decide(0, Write("run", "job"), cluster.topic, ())
+    assert sink not in decisions.read_all(cluster.brokers)
+
+
+def aborted(cluster: Cluster, name: str) -> None:
+    """Waits until its time is up."""
+    deadline = time.monotonic() + 30
+    while (
+        state := transactions.described(cluster.brokers, name)
+    ) is None or state.transaction_state != "CompleteAbort":
+        assert time.monotonic() < deadline, state
+        time.sleep(0.02)
+
+
+def test_what_others_can_not_finish_is_left_alone_for_a_while(
+    cluster: Cluster, sink: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = decided(cluster, f"{PREFIX}{uuid.uuid4()}", 2)
+    victim = other.transactions[0]
+    kept = transactions.take_over(cluster.brokers, victim.transactional_id)
+    transactions.end(cluster.brokers, victim.transactional_id, kept.owner, commit=False)
+    monkeypatch.setattr("penstock.pipeline.sink.STALE_MS", -STALE_MS)
+    tried: list[str] = []
+    roll_forward = deciding.roll_forward
+
+    def counted(brokers: Brokers, decision: Decision, owners: dict[str, Identity]) -> None:
+        tried.append(decision.sink)
+        roll_forward(brokers, decision, owners)
+
+    monkeypatch.setattr(deciding, "roll_forward", counted)
+    for batch in range(3):
+        stream(cluster).commit([cluster.prepare(sink, "run", b"%d" % batch)], batch)
+    third = f"{PREFIX}{uuid.uuid4()}"
+    stream(cluster).commit([cluster.prepare(third, "run", b"of another query")], 0)
+    assert tried.count(other.sink) == 1
+    assert caplog.text.count("stays half-way") == 1
+    monkeypatch.setattr("penstock.pipeline.sink.TRY_AGAIN_MS", 0)
+    stream(cluster).commit([cluster.prepare(sink, "run", b"3")], 3)
+    assert tried.count(other.sink) == 2, "and then it is tried again"
+    deciding._append(cluster.brokers, other.sink, None)
 
 
 # ---- what nobody decided

@@ -20,17 +20,17 @@ from contextlib import suppress
 from penstock.pipeline import transactions
 from penstock.pipeline.brokers import Brokers
 from penstock.pipeline.decisions import (
-    CLAIM,
-    DONE,
     PLACE,
     TOPIC,
     Decision,
     Write,
     decision_value,
     done_value,
-    read_all,
+    read_for,
+    stuck_value,
 )
-from penstock.pipeline.problem import Fenced, HeldBack, PipelineError
+from penstock.pipeline.decisions_read import CLAIM, DONE, STUCK
+from penstock.pipeline.problem import Expired, Fenced, HeldBack, PipelineError
 from penstock.pipeline.producing import Producer
 from penstock.pipeline.sealing import Encoded
 from penstock.pipeline.transactions import EMPTY, NOBODY, Identity, Kept, Prepared
@@ -45,7 +45,9 @@ CONFIGS = {
     "min.cleanable.dirty.ratio": "0.1",
     "max.message.bytes": str(16 << 20),
 }
-TIMEOUT_MS = 10_000  # of the transaction that holds nothing but a claim or a decision
+# Of the transaction that holds nothing but a claim or a decision: longer than a follower may hang before the others go
+# on without it (replica.lag.time.max.ms, 10 s), and shorter than those wait who must read what it holds back.
+TIMEOUT_MS = 20_000
 
 
 class Claim:
@@ -57,15 +59,24 @@ class Claim:
         self._identity: Identity | None = None
 
     def known(self) -> dict[str, Decision]:
-        """The newest decision of each sink, by its name. Claims the sink the first time, which fences every driver
-        that claimed before. Raises Fenced if another has claimed it since."""
+        """The newest decision of this sink and of all that are not done, by name. Claims the sink the first time, which
+        fences every driver that claimed before. Raises Fenced if another has claimed it since."""
+        try:
+            claimed = self._claim()
+        except Expired:  # nobody has claimed since
+            self._identity = None
+            claimed = self._claim()
+        return read_for(self._brokers, self.sink, claimed + 1)
+
+    def _claim(self) -> int:
         if self._identity is None:
             ensure_topic(self._brokers)
             self._identity = transactions.init_transactional(self._brokers, self.sink, TIMEOUT_MS)
-        return read_all(self._brokers, self._write(CLAIM, self.sink.encode()) + 1, self.sink)
+        return self._write(CLAIM, self.sink.encode())
 
     def decide(self, batch: int, write: Write, topic: str | None, prepared: tuple[Prepared, ...]) -> Decision:
-        """Raises Fenced if another driver has claimed meanwhile; then nothing is decided."""
+        """Raises Fenced if another driver has claimed meanwhile, Expired if it took too long; then nothing is
+        decided."""
         self._write(self.sink, decision_value(batch, write, topic, prepared))
         return Decision(self.sink, batch, write, topic, prepared)
 
@@ -81,14 +92,29 @@ class Claim:
             producer.flush()
             self._identity = transactions.end(self._brokers, self.sink, self._identity, commit=True)
         except Fenced as error:
+            if transactions.has_expired(self._brokers, self.sink, self._identity):
+                raise self._expired() from error
             raise Fenced(f"another run of the query has claimed {self.sink} meanwhile") from error
+        except Expired as error:
+            raise self._expired() from error
         assert producer.first is not None, "all is acknowledged"
         return producer.first[1]
+
+    def _expired(self) -> Expired:
+        return Expired(
+            f"{self.sink} could not write to {TOPIC} within {TIMEOUT_MS / 1000:g} s, and its transaction was aborted: "
+            "a broker that keeps the topic stood still, or this driver did. Nothing is decided by it, and nothing "
+            "lost. Start the query again"
+        )
 
     def done(self, decision: Decision, write: Write) -> None:
         """Its transactions were seen committed. Written without a transaction and under a key of its own: a driver that
         was away for long must not write over a later decision."""
         _append(self._brokers, self.sink + DONE, done_value(decision.batch, write))
+
+    def stuck(self, decision: Decision, now_ms: int, why: str) -> None:
+        """Its transactions could not all be committed: others need not find that out again and again."""
+        _append(self._brokers, self.sink + STUCK, stuck_value(decision.batch, now_ms, why))
 
     def forget(self) -> None:
         """For a job that never comes again."""

@@ -21,5 +21,9 @@ class HeldBack(PipelineError):
     """Whether a transaction is committed can't be told, while one that is open stands before it."""
 
 
+class Expired(PipelineError):
+    """A transaction was not ended in time, and its coordinator has aborted it."""
+
+
 class Fenced(PipelineError):
     """Another run of the same query has taken over."""

@@ -58,6 +58,7 @@ PREFIX = "penstock-sink-"
 BUFFERED_MAX = 32 << 20  # bytes of encoded rows in one task
 SEND_BYTES = 900_000  # a partition's rows are sent as soon as they fill a batch
 STALE_MS = 60_000  # decisions of others that are older and not done are nobody's any more
+TRY_AGAIN_MS = 600_000  # after which others try once more what could not be finished
 ABORT_PATIENCE_S = 5.0  # of a task that fails anyway
 
 log = logging.getLogger(__name__)
@@ -242,14 +243,21 @@ class Rows:
         claim.done(decision, decision.write)
 
     def _finish_others(self, brokers: Brokers, known: dict[str, Decision], sink: str) -> None:
-        """Decisions whose drivers did not come back: what was decided is to be seen."""
-        now_ms = time.time() * 1000
+        """Decisions whose drivers did not come back: what was decided is to be seen. What can't be finished is tried
+        again by whoever commits when some time has passed, and costs the others nothing until then."""
+        now_ms = int(time.time() * 1000)
         for name, decision in known.items():
-            if name != sink and decision.done_by is None and now_ms - decision.timestamp_ms > STALE_MS:
-                try:
-                    self._roll_forward(brokers, Claim(brokers, name), decision, {})
-                except (PipelineError, ApiError, OSError) as error:
-                    log.warning("batch %d of %s stays half-way: %s", decision.batch, name, error)
+            if name == sink or decision.done_by is not None or now_ms - decision.timestamp_ms <= STALE_MS:
+                continue
+            if decision.tried_ms is not None and now_ms - decision.tried_ms < TRY_AGAIN_MS:
+                continue
+            claim = Claim(brokers, name)
+            try:
+                self._roll_forward(brokers, claim, decision, {})
+            except (PipelineError, ApiError, OSError) as error:
+                log.warning("batch %d of %s stays half-way: %s", decision.batch, name, error)
+                with suppress(PipelineError, ApiError, OSError):
+                    claim.stuck(decision, now_ms, str(error))
 
     def abort_batch(self, messages: list[Written | None]) -> None:
         """Spark calls it after a failed commit too: what was decided stays decided."""

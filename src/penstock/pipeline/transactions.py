@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.pipeline.brokers import LATEST, TRANSACTION, Brokers, TopicPartition
 from penstock.pipeline.connection import Unreachable
 from penstock.pipeline.fetching import OffsetRange, RangeFetcher
-from penstock.pipeline.problem import Fenced, HeldBack, PipelineError
+from penstock.pipeline.problem import Expired, Fenced, HeldBack, PipelineError
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -151,7 +151,8 @@ def require_two_phase(brokers: Brokers) -> None:
 
 
 def end(brokers: Brokers, transactional_id: str, identity: Identity, *, commit: bool) -> Identity:
-    """The identity to go on with. Raises Fenced if it is not this identity's to end any more."""
+    """The identity to go on with. Raises Fenced if it is not this identity's to end any more, and Expired if it was
+    ended otherwise meanwhile."""
     request = EndTxnRequest(
         transactional_id=transactional_id,
         producer_id=identity.producer_id,
@@ -164,6 +165,11 @@ def end(brokers: Brokers, transactional_id: str, identity: Identity, *, commit: 
     code = ErrorCode(answer.error_code)
     if code in FENCED:
         raise Fenced(f"transaction {transactional_id} belongs to somebody else by now ({code.name})")
+    if code is ErrorCode.INVALID_TXN_STATE:
+        raise Expired(
+            f"transaction {transactional_id} is not open any more: its time was up, or somebody has ended it "
+            f"({code.name})"
+        )
     if code is not ErrorCode.NONE:
         raise PipelineError(f"transaction {transactional_id} could not be ended: {code.name}")
     return Identity(answer.producer_id, answer.producer_epoch)
@@ -203,6 +209,16 @@ def _may_wait(state: TransactionState, decided: Prepared) -> bool:
     """Who takes over the transaction of another, under the same name, would stop its task."""
     is_same = (state.producer_id, state.producer_epoch) == decided.identity
     return state.transaction_state == EMPTY or (state.transaction_state == ONGOING and is_same)
+
+
+def has_expired(brokers: Brokers, transactional_id: str, identity: Identity) -> bool:
+    """Whether what this identity had open was aborted, and nobody has the name since."""
+    state = described(brokers, transactional_id)
+    return (
+        state is not None
+        and state.transaction_state in ABORTED
+        and (state.producer_id, state.producer_epoch) == (identity.producer_id, identity.epoch + 1)
+    )
 
 
 def described(brokers: Brokers, transactional_id: str) -> TransactionState | None:
