@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -83,6 +84,30 @@ def test_another_schema_is_refused_while_queries_stand_apart(pipeline: Callable[
     agree(now)
     with pytest.raises(PipelineError, match="another 'schema'"):
         agree(before)
+
+
+def test_a_checkpoint_that_only_spark_gets_at_is_looked_at_too(
+    spark: SparkSession, pipeline: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    """A file system of Hadoop's that is none of this machine's, if its files are."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    settings.set("fs.viewfs.mounttable.judges.link./far", f"file://{tmp_path}")
+    near = [replace(pipeline(each), checkpoint=str(tmp_path / "checkpoint")) for each in (STRICT, MENDED)]
+    before, now = (replace(each, checkpoint="viewfs://judges/far/checkpoint") for each in near)
+    agree(before, spark)
+    stand(near[0], "dead-letters-orders", 3)
+    stand(near[0], "out", 5)
+    with pytest.raises(PipelineError, match=r"another 'schema'.*viewfs://judges/far/checkpoint/judgements.json"):
+        agree(now, spark)
+    stand(near[0], "dead-letters-orders", 5, batch=1)
+    agree(now, spark)
+    noted = Path(near[0].checkpoint) / NOTES
+    assert json.loads(noted.read_text())["out"]["orders"]["schema"] == MENDED, "written over what was there"
+    noted.write_text("no JSON")
+    with pytest.raises(PipelineError, match=r"judgements.json can't be read"):
+        agree(now, spark)
+    with pytest.raises(PipelineError, match="checkpoint nowhere://at/all can't be opened"):
+        agree(replace(now, checkpoint="nowhere://at/all"), spark)
 
 
 def test_a_query_that_has_not_begun_or_not_ended_its_batch_stands_apart(pipeline: Callable[..., Pipeline]) -> None:

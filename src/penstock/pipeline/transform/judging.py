@@ -11,16 +11,17 @@ offsets, with no batch half done; elsewhere the pipeline does not start.
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.folders import LOCAL
 from penstock.pipeline.problem import PipelineError
 from penstock.pipeline.source import IDS
+from penstock.pipeline.transform.checkpoints import Checkpoint, checkpoint_at
 from penstock.pipeline.transform.model import Pipeline, Sink, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NOTES = "judgements.json"
 OFFSETS_VERSION = "v1"  # of the files in which Spark keeps offsets
@@ -44,22 +45,20 @@ def dead_letters_query(source: Source) -> str:
     return f"dead-letters-{source.name}"
 
 
-def agree(pipeline: Pipeline) -> None:
+def agree(pipeline: Pipeline, spark: SparkSession | None = None) -> None:
     """Before its queries start. Raises PipelineError where they would not judge alike."""
-    folder = _local(pipeline.checkpoint)
-    if folder is None:
-        return
-    notes = _read(folder / NOTES)
+    checkpoint = checkpoint_at(pipeline.checkpoint, spark)
+    notes = _read(checkpoint)
     now: Notes = {}
     for source in pipeline.sources:
         readers = [each.name for each in pipeline.sinks if _reads(each, source)]
         if source.may_be_bad:
             readers.append(dead_letters_query(source))
-        _expect_agreement(folder, source, {name: notes[name] for name in readers if name in notes})
+        _expect_agreement(checkpoint, source, {name: notes[name] for name in readers if name in notes})
         for name in readers:
             now.setdefault(name, {})[source.name] = judgement(source)
     if any(notes.get(name) != each for name, each in now.items()):
-        _write(folder / NOTES, {**notes, **now})
+        checkpoint.write(NOTES, json.dumps({**notes, **now}, indent=2))  # before any query judges by it
 
 
 def _reads(sink: Sink, source: Source) -> bool:
@@ -67,48 +66,39 @@ def _reads(sink: Sink, source: Source) -> bool:
     return re.search(rf"\b{re.escape(source.name)}\b", sink.sql, re.IGNORECASE) is not None
 
 
-def _local(checkpoint: str) -> Path | None:
-    """None where it is not on this machine: whoever changes such a pipeline's file has to see to it."""
-    if "://" in checkpoint and not checkpoint.startswith(LOCAL):
-        return None
-    return Path(checkpoint.removeprefix(LOCAL))
-
-
-def _expect_agreement(folder: Path, source: Source, notes: Notes) -> None:
+def _expect_agreement(checkpoint: Checkpoint, source: Source, notes: Notes) -> None:
     now = judgement(source)
     before = [each[source.name] for each in notes.values() if source.name in each]
     changed = [key for key in now if any(each.get(key) != now[key] for each in before)]
     if not changed:
         return
-    where = [at for name in notes for at in _positions(folder / name, source)]
+    where = [at for name in notes for at in _positions(checkpoint, name, source)]
     if None in where or any(each != where[0] for each in where):
         raise PipelineError(
             f"[source.{source.name}] has another {' and another '.join(repr(each) for each in changed)} than before, "
             "and the queries of the pipeline do not stand at the same offsets: a record between them could be bad for "
             "one and good for another, and end up nowhere. Run the pipeline as it was with --once, which brings them "
-            f"to the same offsets, and then as it is now. What it was is in {folder / NOTES}"
+            f"to the same offsets, and then as it is now. What it was is in {checkpoint.where(NOTES)}"
         )
 
 
-def _positions(checkpoint: Path, source: Source) -> list[Position | None]:
+def _positions(checkpoint: Checkpoint, query: str, source: Source) -> list[Position | None]:
     """How far the topics of a source have been read, each time that the query reads them. None where that is open."""
-    begun, done = _last(checkpoint / "offsets"), _last(checkpoint / "commits")
+    begun, done = (_last(checkpoint.names(f"{query}/{kind}")) for kind in ("offsets", "commits"))
     if begun is None:
         return [{}]  # it has read nothing yet
     if begun != done:
         return [None]
-    version, _, *lines = (checkpoint / "offsets" / str(begun)).read_text().splitlines()
+    version, _, *lines = (checkpoint.read(f"{query}/offsets/{begun}") or "\n").splitlines()
     if version != OFFSETS_VERSION:
         return [None]
     found = [_of_topics(json.loads(line), source) for line in lines if line.startswith("{")]
     return [each for each in found if each]
 
 
-def _last(folder: Path) -> int | None:
+def _last(names: Iterable[str]) -> int | None:
     """The number of the newest file. Spark keeps others there too."""
-    if not folder.is_dir():
-        return None
-    return max((int(each.name) for each in folder.iterdir() if each.name.isdigit()), default=None)
+    return max((int(each) for each in names if each.isdigit()), default=None)
 
 
 def _of_topics(offsets: Mapping[str, dict[str, int]], source: Source) -> Position:
@@ -120,21 +110,9 @@ def _of_topics(offsets: Mapping[str, dict[str, int]], source: Source) -> Positio
     }
 
 
-def _read(file: Path) -> Notes:
+def _read(checkpoint: Checkpoint) -> Notes:
+    text = checkpoint.read(NOTES)
     try:
-        return dict(json.loads(file.read_text()))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise PipelineError(f"{file} can't be read: {error}") from error
-
-
-def _write(file: Path, notes: Notes) -> None:
-    """Whole or not at all, and before any query judges by it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{NOTES}.{os.getpid()}")
-    with temporary.open("w") as opened:
-        json.dump(notes, opened, indent=2)
-        opened.flush()
-        os.fsync(opened.fileno())
-    temporary.replace(file)
+        return {} if text is None else dict(json.loads(text))
+    except ValueError as error:
+        raise PipelineError(f"{checkpoint.where(NOTES)} can't be read: {error}") from error

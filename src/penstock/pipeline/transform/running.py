@@ -75,7 +75,7 @@ class Run:
 
     def start(self) -> None:
         plan, pipeline = self._plan, self._plan.pipeline
-        judging.agree(pipeline)
+        judging.agree(pipeline, plan.spark)
         with Brokers(plan.settings) as brokers:
             create_missing(brokers, plan.missing, [source for source, _ in plan.dead_letters])
         for source, rows in plan.dead_letters:
