@@ -58,6 +58,7 @@ def test_what_a_batch_may_read_is_shared_out_and_every_partition_moves(counts: l
     end = {place: 5 + count for place, count in zip(PLACES, counts)}
     found = planning.limited(start, end, offsets_max)
     taken = sum(found[place] - start[place] for place in PLACES)
+    assert taken >= min(offsets_max, sum(counts)), "rounding leaves nothing over for a batch more"
     assert taken <= offsets_max + len(PLACES)  # each gets one at least, as in the connector
     for place, count in zip(PLACES, counts):
         assert start[place] <= found[place] <= end[place]

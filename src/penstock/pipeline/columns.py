@@ -8,8 +8,8 @@ The columns are those of Spark's Kafka connector. What is done for every record 
 from __future__ import annotations
 
 from penstock.pipeline.row_decoder import EPOCH_FIELD, HEADERS_FIELD, ROWS_MAX, SCHEMA, RowDecoder
-from penstock.pipeline.row_encoder import BATCH_BYTES_MAX, RowEncoder, RowError
-from penstock.pipeline.sealing import Encoded, seal
+from penstock.pipeline.row_encoder import RowEncoder, RowError
+from penstock.pipeline.sealing import BATCH_BYTES_MAX, Encoded, seal
 from penstock.pipeline.twins import COMPILED
 
 __all__ = [

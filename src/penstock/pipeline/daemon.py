@@ -3,20 +3,38 @@
 Spark forks a new one for each step of a batch that its driver takes (a plan, a writer, a commit), and each would spend
 more time on imports than on its work.
 
+Spark looks for garbage after each task and each such step, and would look through everything that was imported every
+time, which takes longer than many a task. What is there before the first fork is none, and is left out (gc.freeze).
+
 It has one thread. What another one holds while the process is forked, a lock of an allocator say, is held in the worker
 for ever; so libraries that start threads when they are imported are told not to.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pyspark.daemon import manager
 
-NEEDED = ("pyarrow", "penstock.pipeline.datasource")
+NEEDED = (
+    "pyarrow",
+    "penstock.pipeline.datasource",
+    "penstock.pipeline.columns",
+    "penstock.pipeline.archive.copying",
+    "penstock.pipeline.archive.ranges",
+    "penstock.pipeline.archive.sink",
+    "penstock.pipeline.history_source",
+    "pyspark.worker",
+    "pyspark.sql.worker.commit_data_source_write",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+    "pyspark.sql.worker.write_into_data_source",
+)
 OF_ARROW = "JE_ARROW_MALLOC_CONF"  # of the jemalloc inside
 OF_NUMPY = "OPENBLAS_NUM_THREADS"
 
@@ -24,7 +42,10 @@ OF_NUMPY = "OPENBLAS_NUM_THREADS"
 def preload() -> None:
     with _without_threads():
         for name in NEEDED:
-            importlib.import_module(name)
+            with suppress(ImportError):  # not every version of Spark has each of its own
+                importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager

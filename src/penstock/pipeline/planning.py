@@ -192,6 +192,12 @@ def limited(start: Offsets, end: Offsets, offsets_max: int) -> Offsets:
         begin = min(start.get(place, 0), end[place])
         # At least one record where there is one: else a small partition beside a large one would never move.
         found[place] = begin + min(size, int(share) if share >= 1 else (1 if size else 0))
+    # What rounding has left over, so that a few records do not take a batch of their own at the end.
+    left = offsets_max - sum(found[place] - min(start.get(place, 0), end[place]) for place in found)
+    for place in sorted(found, key=lambda each: found[each] - end[each]):
+        more = max(0, min(left, end[place] - found[place]))
+        found[place] += more
+        left -= more
     return found
 
 

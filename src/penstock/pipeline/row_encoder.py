@@ -14,11 +14,9 @@ import pyarrow as pa
 from penstock.pipeline import twins
 from penstock.pipeline.pure_records import ArrowArray
 from penstock.pipeline.row_decoder import HEADERS_FIELD
-from penstock.pipeline.sealing import Encoded
+from penstock.pipeline.sealing import BATCH_BYTES_MAX, Encoded
 from penstock.protocol.record_batch import HEADER_SIZE
 
-# Of a sealed batch. Topics take 1,048,588 unless told otherwise, and what can't be compressed grows a little.
-BATCH_BYTES_MAX = 1_000_000
 PARTITIONS_MAX = 1_000_000
 TIMESTAMP = pa.timestamp("us", "UTC")
 

@@ -17,6 +17,9 @@ from penstock.protocol.record_batch import (
     TRANSACTIONAL_BIT,
 )
 
+# Of a sealed batch. Topics take 1,048,588 unless told otherwise, and what can't be compressed grows a little.
+BATCH_BYTES_MAX = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Encoded:

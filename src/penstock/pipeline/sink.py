@@ -38,13 +38,14 @@ from pyspark.sql.types import (
 
 from penstock.pipeline import deciding, transactions
 from penstock.pipeline.brokers import Brokers
-from penstock.pipeline.columns import BATCH_BYTES_MAX, Encoded, RowEncoder, seal
 from penstock.pipeline.connection import ClientSettings
 from penstock.pipeline.deciding import Claim
 from penstock.pipeline.decisions import Decision, Write
 from penstock.pipeline.options import WriteOptions
 from penstock.pipeline.problem import Fenced, OptionError, PipelineError
 from penstock.pipeline.producing import Producer
+from penstock.pipeline.sealing import BATCH_BYTES_MAX, Encoded, seal
+from penstock.pipeline.settling import settle
 from penstock.pipeline.source import HEADERS
 from penstock.pipeline.topics import MESSAGE_BYTES_MAX, message_bytes_max
 from penstock.pipeline.transactions import NOBODY, Identity, Prepared
@@ -53,6 +54,8 @@ from penstock.protocol.record_batch import HEADER_SIZE
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from penstock.pipeline.columns import RowEncoder
 
 PREFIX = "penstock-sink-"
 BUFFERED_MAX = 32 << 20  # bytes of encoded rows in one task
@@ -161,6 +164,9 @@ class Rows:
         )  # fmt: skip
 
     def _send(self, brokers: Brokers, producer: Producer, rows: Iterator[pyarrow.RecordBatch]) -> None:
+        from penstock.pipeline.columns import RowEncoder  # with Arrow, which a driver that commits can do without
+
+        settle()
         topics = _Topics(brokers, self._options)
         encoder = RowEncoder(
             self._options.topic,

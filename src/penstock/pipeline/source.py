@@ -29,6 +29,7 @@ from penstock.pipeline.fetching import FETCH_BYTES, OffsetRange, RangeFetcher
 from penstock.pipeline.filters import Bounds
 from penstock.pipeline.options import Edge, ReadOptions
 from penstock.pipeline.problem import OptionError
+from penstock.pipeline.settling import settle
 
 if TYPE_CHECKING:
     import pyarrow
@@ -69,6 +70,7 @@ class RangePartition(InputPartition):
 def read_rows(options: ReadOptions, wanted: OffsetRange) -> Iterator[pyarrow.RecordBatch]:
     from penstock.pipeline.columns import RowDecoder
 
+    settle()
     place = wanted.place
     decoder = RowDecoder(place.topic, place.partition, headers=options.headers)
     with Brokers(options.client) as brokers:
