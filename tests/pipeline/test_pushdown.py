@@ -10,7 +10,9 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, Not
 
+from penstock.pipeline import pushdown
 from penstock.pipeline.options import USED_ONCE, read_options
+from penstock.pipeline.problem import PipelineError
 from penstock.pipeline.source import BatchReader, NarrowedBatchReader, RangePartition
 from tests.brokers import BrokerProcess
 from tests.pipeline.conftest import Topics
@@ -128,3 +130,10 @@ def test_a_session_that_did_not_ask_reads_everything(spark: SparkSession, broker
     few = load(spark.newSession(), broker.bootstrap, topic).where("offset < 3")
     assert len(places(few)) == 6
     assert fetched(few) == 2 * EACH
+
+
+def test_a_spark_whose_inside_is_another_is_told_of(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = spark.newSession()
+    monkeypatch.setattr(pushdown, "RULE", "penstock.OfAnotherVersion")
+    with pytest.raises(PipelineError, match=f"can't be pushed down in Spark {spark.version}"):
+        pushdown.install(other)

@@ -6,11 +6,12 @@ What it may narrow it marks by the option USED_ONCE; a source without it reads e
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.history_source import FORMAT
 from penstock.pipeline.options import USED_ONCE
 from penstock.pipeline.problem import PipelineError
+from penstock.pipeline.transform.saying import in_short
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,10 +21,17 @@ NAMES = ("penstock", FORMAT)
 
 
 def install(spark: SparkSession) -> None:
-    """Once is enough; a second time changes nothing."""
+    """Once is enough; a second time changes nothing. Raises PipelineError where that is not possible."""
     java = getattr(spark, "_jvm", None)
     if java is None:
         raise PipelineError("filters can be pushed down in a session of this process only, not through Spark Connect")
+    try:
+        _install(spark, java)
+    except Exception as error:  # whatever Java says: the rule knows the inside of Spark, which may change
+        raise PipelineError(f"filters can't be pushed down in Spark {spark.version}: {in_short(error)}") from error
+
+
+def _install(spark: SparkSession, java: Any) -> None:
     methods = spark._jsparkSession.experimental()
     known = methods.extraOptimizations()
     if any(known.apply(n).getClass().getName() == RULE for n in range(known.size())):
