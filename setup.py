@@ -1,6 +1,7 @@
-"""Compiles the hot path, and the twin of the pipeline's columns, where there is a C compiler.
+"""Compiles the hot path, and what has a twin in C: the pipeline's columns and the client's messages, where there is a C
+compiler.
 
-Without one the same modules run as they are. One of the two may fail without the other.
+Without one the same modules run as they are. Each of the three may fail without the others.
 """
 
 import os
@@ -36,10 +37,10 @@ HOT = [
     "server/fast_produce.py",
     "server/fast_fetch.py",
     "server/fast_replica.py",
-    "client/message.py",
     "client/serializers.py",
     "client/spans.py",
     "client/pace.py",
+    "client/stream.py",
     "client/reader.py",
     "client/retrying/work.py",
 ]
@@ -48,6 +49,10 @@ HOT = [
 COLUMNS = "penstock.pipeline._columns"
 COLUMNS_SOURCES = ["src/penstock/pipeline/_columns.c", "src/penstock/pipeline/_records.c"]
 COLUMNS_HEADERS = ["src/penstock/pipeline/_columns.h"]
+
+# The same for every message that the Python client reads. pure_messages.py is its twin.
+MESSAGES = "penstock.client._messages"
+MESSAGES_SOURCES = ["src/penstock/client/_messages.c"]
 
 
 def extensions() -> list:
@@ -61,7 +66,8 @@ def extensions() -> list:
         return []
     flags = ["-g0", "-fvisibility=hidden"]
     columns = Extension(COLUMNS, COLUMNS_SOURCES, depends=COLUMNS_HEADERS, extra_compile_args=flags)
-    return [*hot_path(), columns]
+    messages = Extension(MESSAGES, MESSAGES_SOURCES, extra_compile_args=flags)
+    return [*hot_path(), columns, messages]
 
 
 def hot_path() -> list:
@@ -88,8 +94,8 @@ class AllOrNothing(build_ext):
 
     def build_extensions(self) -> None:
         asked, built = self.extensions, []
-        columns = [extension for extension in asked if extension.name == COLUMNS]
-        for together in ([extension for extension in asked if extension not in columns], columns):
+        twins = [[extension] for extension in asked if extension.name in (COLUMNS, MESSAGES)]
+        for together in ([extension for extension in asked if [extension] not in twins], *twins):
             self.extensions = together
             try:
                 super().build_extensions()

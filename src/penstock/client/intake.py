@@ -13,12 +13,11 @@ from typing import Any
 
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka import Message as RawMessage
 
 from penstock.client.admin import is_missing
 from penstock.client.commits import as_places
 from penstock.client.errors import PenstockError, SettingsError, from_kafka
-from penstock.client.message import Place
+from penstock.client.message import Place, has_errors
 from penstock.client.settings import Settings, refused
 from penstock.client.spans import begins_of
 
@@ -31,7 +30,6 @@ LOOK_S = 0.5  # for a topic that does not exist yet
 SEEK_TIMEOUT_S = 10.0
 SEEK_RETRY_S = 0.01
 SILENT = frozenset({KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})
-_error = RawMessage.error
 
 
 class Intake:
@@ -69,7 +67,7 @@ class Intake:
                 batch = [first, *kafka.consume(self._batch_size - 1, 0)] if self._batch_size > 1 else [first]
         except KafkaException as failure:
             raise from_kafka(failure.args[0], "reading") from failure
-        if any(map(_error, batch)):
+        if has_errors(batch):
             batch = self._without_errors(batch)
         if self.gone:
             batch = [raw for raw in batch if (raw.topic(), raw.partition()) not in self.gone]

@@ -1,34 +1,33 @@
-"""Loops over what a reader hands out: they end on signals, and put everything back however they are left.
-
-A loop that is left early closes its generator, which only one that is not compiled notices; so it is here, around the
-reader's.
-"""
+"""Loops over what a reader hands out: they end on signals, and put everything back however they are left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from penstock.client.message import Message
 from penstock.client.reader import Reader
 from penstock.client.signals import ending_on_signals
+from penstock.client.stream import Stream
 
 
 def until_signals(
     reader: Reader, count: int | None = None, timeout: float | None = None, in_all: bool = False
-) -> Iterator[Message[Any, Any]]:
+) -> Stream:
     """What `Reader.stream` gives."""
-    with _signals(reader):
-        yield from reader.stream(count, timeout, in_all)
+    return reader.stream(count, timeout, in_all, _signals(reader))
 
 
-def until_stopped(reader: Reader, count: int | None, timeout: float | None) -> Iterator[Message[Any, Any]]:
+def until_stopped(reader: Reader, count: int | None, timeout: float | None) -> Stream:
     """The same, where `stop` ends this loop and not the next one."""
+    return reader.stream(count, timeout, False, _during_loop(reader))
+
+
+@contextmanager
+def _during_loop(reader: Reader) -> Iterator[None]:
     reader.begin_again()
     try:
         with _signals(reader):
-            yield from reader.stream(count, timeout)
+            yield
     finally:
         reader.note_end()
 

@@ -1,152 +1,43 @@
-"""A message as it was read, and the receipt for one that was written."""
+"""A message as it was read, and the receipt for one that was written.
+
+Messages are written in C where that was compiled, else in Python.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Generic
+from types import GenericAlias
 
-from penstock.client.errors import DeserializationError
-from penstock.client.kinds import K, V
+from penstock.client import pure_messages
+from penstock.client.pure_messages import Header, Place
 
-Header = tuple[str, bytes | None]
-Place = tuple[str, int]  # topic and partition
+try:
+    from penstock.client._messages import DecodedMessage, Message, has_errors, last_of, take_last
 
+    COMPILED = True
+except ImportError:
+    from penstock.client.pure_messages import DecodedMessage, Message, has_errors, last_of, take_last
 
-class Message(Generic[K, V]):
-    """One message as it was read.
+    COMPILED = False
 
-    `raw` is the object of confluent-kafka that has its bytes. What deserializers made is a `DecodedMessage`. There is
-    one object for each message that is read, so it holds nothing but a reference until it is asked.
-    """
+__all__ = [
+    "COMPILED",
+    "DecodedMessage",
+    "Header",
+    "Message",
+    "Place",
+    "Receipt",
+    "has_errors",
+    "last_of",
+    "take_last",
+]
 
-    __slots__ = ("raw",)
+SELDOM = ("place", "attempt", "headers", "header", "timestamp_ms", "timestamp", "size", "__repr__")
 
-    def __init__(self, raw: Any) -> None:
-        self.raw = raw
-
-    # ---- where it is
-
-    @property
-    def topic(self) -> str:
-        topic: str = self.raw.topic()
-        return topic
-
-    @property
-    def partition(self) -> int:
-        partition: int = self.raw.partition()
-        return partition
-
-    @property
-    def offset(self) -> int:
-        offset: int = self.raw.offset()
-        return offset
-
-    @property
-    def place(self) -> Place:
-        return self.raw.topic(), self.raw.partition()
-
-    # ---- what it says
-
-    @property
-    def key(self) -> K:
-        """What the deserializer made of it; bytes without one; None where there is no key."""
-        key: K = self.raw.key()
-        return key
-
-    @property
-    def value(self) -> V:
-        """What the deserializer made of it; bytes without one; None for a tombstone."""
-        value: V = self.raw.value()
-        return value
-
-    @property
-    def raw_key(self) -> bytes | None:
-        """The bytes, whatever a deserializer made of them."""
-        key: bytes | None = self.raw.key()
-        return key
-
-    @property
-    def raw_value(self) -> bytes | None:
-        """The bytes, whatever a deserializer made of them."""
-        value: bytes | None = self.raw.value()
-        return value
-
-    @property
-    def poison(self) -> DeserializationError | None:
-        """Why the key or the value could not be read, if so."""
-        return None
-
-    @property
-    def attempt(self) -> int:
-        """Which call of a handler this is: 1, and one more after each that failed and is tried again."""
-        attempt: int = getattr(self.raw, "attempt", 1)
-        return attempt
-
-    @property
-    def headers(self) -> list[Header]:
-        """Names and values in the order in which they were sent; a name may come twice."""
-        headers: list[Header] | None = self.raw.headers()
-        return headers or []
-
-    def header(self, name: str) -> str | None:
-        """The last header of this name, as text; None where there is none, or it has no value."""
-        for key, value in reversed(self.headers):
-            if key == name:
-                return None if value is None else value.decode("utf-8", "replace")
-        return None
-
-    @property
-    def timestamp_ms(self) -> int:
-        """When it was made, or appended, which is the topic's choice; -1 where the log does not say."""
-        timestamp_ms: int = self.raw.timestamp()[1]
-        return timestamp_ms
-
-    @property
-    def timestamp(self) -> datetime:
-        """`timestamp_ms` as a time in UTC."""
-        return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the key and the value."""
-        return len(self.raw.key() or b"") + len(self.raw.value() or b"")
-
-    def __repr__(self) -> str:
-        return f"Message({self.topic}[{self.partition}] at {self.offset}, {self.size} bytes)"
-
-
-class DecodedMessage(Message[K, V]):
-    """A message whose key and value went through deserializers. A poisoned one raises when they are asked for."""
-
-    __slots__ = ("_key", "_poison", "_value")
-
-    def __init__(self, raw: Any, key: Any, value: Any) -> None:
-        self.raw = raw
-        self._key = key
-        self._value = value
-        self._poison: DeserializationError | None = None
-
-    @property
-    def key(self) -> K:
-        if self._poison is not None:
-            raise self._poison
-        key: K = self._key
-        return key
-
-    @property
-    def value(self) -> V:
-        if self._poison is not None:
-            raise self._poison
-        value: V = self._value
-        return value
-
-    @property
-    def poison(self) -> DeserializationError | None:
-        return self._poison
-
-    def poisoned(self, poison: DeserializationError) -> None:
-        self._poison = poison
+if COMPILED:
+    for name in SELDOM:
+        setattr(Message, name, vars(pure_messages.Message)[name])
+    setattr(Message, "__class_getitem__", classmethod(GenericAlias))  # noqa: B010
 
 
 @dataclass(frozen=True, slots=True)

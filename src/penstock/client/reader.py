@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from confluent_kafka import Consumer as KafkaConsumer
@@ -25,11 +26,11 @@ from penstock.client.delivery import CommitOrder, DeliveryMode
 from penstock.client.errors import CommitFailed, PenstockError
 from penstock.client.filtering import HeaderFilter
 from penstock.client.intake import Intake
-from penstock.client.message import Message, Place
-from penstock.client.pace import Pace
+from penstock.client.message import Message, Place, take_last
 from penstock.client.serializers import Decoder
 from penstock.client.settings import Settings
 from penstock.client.spans import Spans, begins_of, ends_of, extend, spans_of
+from penstock.client.stream import Stream
 
 log = logging.getLogger("penstock.client")
 
@@ -63,6 +64,7 @@ class Reader:
         self.places: frozenset[Place] | None = None  # what the group gave us; None until it has said so
         self._batch: list[Any] = []
         self._left: list[Any] = []  # of the batch, what is not handed out yet, the next one last
+        self._take_last: Callable[[list[Any]], Message[Any, Any]] = take_last  # here it is found faster
         self._in_hand = False  # the last one that was handed out is not processed yet
         self._only_joins = False  # nobody has asked for messages
         self._topic: str | None = None  # if all messages are of this one
@@ -98,44 +100,18 @@ class Reader:
     # ---- handing out
 
     def stream(
-        self, count: int | None = None, timeout: float | None = None, in_all: bool = False
-    ) -> Iterator[Message[Any, Any]]:
-        """Messages until `count` are handed out, or none came for `timeout` (`in_all`: since the call), or `stopping`.
+        self,
+        count: int | None = None,
+        timeout: float | None = None,
+        in_all: bool = False,
+        scope: AbstractContextManager[Any] | None = None,
+    ) -> Stream:
+        return Stream(self, count, timeout, in_all, scope)
 
-        A message counts as processed when the next one is asked for, unless `marks_itself`.
-        """
-        decoder = None if self.decoder.is_plain else self.decoder
-        accepts = None if self.filter is None else self.filter.accepts
-        pace = Pace()
-        wait_until_s = None if timeout is None else time.monotonic() + timeout
-        left_count = -1 if count is None else count
-        self._in_hand = False
-        while left_count and not self.stopping:
-            if not self.refill(wait_until_s):
-                return
-            left, due_s = self._left, self.commits.due_s
-            if not left:
-                continue
-            unseen = pace.begin(time.monotonic())
-            while left and left_count:
-                raw = left.pop()
-                if accepts is None or accepts(raw.headers() or []):
-                    left_count -= 1
-                    self._in_hand = True  # each time: who was handed the last one may have counted it by a commit
-                    yield Message(raw) if decoder is None else self._checked(decoder.decode(raw))
-                if self.stopping:
-                    break
-                unseen -= 1
-                if unseen <= 0:
-                    now_s = time.monotonic()
-                    if now_s >= due_s:
-                        break
-                    unseen = pace.next(now_s)
-            self._in_hand = False
-            if time.monotonic() >= due_s:
-                self.between()
-            if timeout is not None and not in_all:
-                wait_until_s = time.monotonic() + timeout
+    def hand_out_plain(self) -> Message[Any, Any]:
+        """The next one of the batch, where there is neither a filter nor a deserializer."""
+        self._in_hand = True  # each time: who was handed the last one may have counted it by a commit
+        return self._take_last(self._left)
 
     # ---- the same in steps, for who must not wait in between
 
@@ -208,13 +184,16 @@ class Reader:
     def settle(self) -> None:
         """`positions` now has what was handed out and processed of the batch."""
         handed = len(self._batch) - len(self._left) - self._in_hand
-        if handed > 0 and not self.marks_itself:
-            done = self._batch[:handed]
+        if handed <= 0:
+            return
+        if handed == len(self._batch):
+            done, self._batch = self._batch, []
+        else:
+            done, self._batch = self._batch[:handed], self._batch[handed:]
+        if not self.marks_itself:
             self.positions.update(ends_of(done, self._topic))
             if self.read_since is not None:
                 extend(self.read_since, spans_of(done, self._topic))
-        if handed > 0:
-            del self._batch[:handed]
 
     def mark(self, message: Message[Any, Any]) -> None:
         """This message, and all before it in its partition, are processed."""

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
 from penstock.client.errors import PenstockError, ProcessDied, from_kafka
-from penstock.client.message import Message
+from penstock.client.message import Message, has_errors
 from penstock.client.pace import Pace
 from penstock.client.retrying.assigned import Assigned
 from penstock.client.retrying.copies import FOLLOWS, InHand, copy_of
@@ -34,7 +34,7 @@ from penstock.client.retrying.topics import Places, places
 from penstock.client.retrying.waiting import Key, Waiting
 from penstock.client.spans import begins_of, ends_of
 
-BATCH_MAX = 1_000
+BATCH_MAX = 500  # fewer than what makes Python look for garbage (700), which it does not find among messages
 POLL_EVERY_S = 1.0  # also while there is work: a rebalance must not wait for a whole batch
 STOP_WITHIN_S = 0.2
 SEND_WITHIN_S = 0.02  # copies of what failed wait for others, but not for slow handlers
@@ -42,8 +42,6 @@ PARKED_KEYS_MAX = 100_000  # in a partition, where order is kept; beyond that it
 LOOK_AGAIN_MS = 500
 DIED = f"{ProcessDied.__module__}.{ProcessDied.__qualname__}"
 SILENT = frozenset({KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})
-
-_topic = RawMessage.topic
 
 
 class Work:
@@ -184,8 +182,8 @@ class Work:
         was_empty, was_calm = not self._backlog, self._is_calm
         batch, trouble = self._read(self._patience_s(now_s, deadline), was_empty)
         if batch:
-            topic = _only_topic(batch)
-            begins = begins_of(batch, topic)
+            begins = begins_of(batch)
+            topic = _only_topic(begins)
             self._to_begin = begins | self._to_begin
             self._in_front = 0 if was_empty else self._in_front
             self._topic = topic if was_empty or topic == self._topic else None
@@ -214,7 +212,7 @@ class Work:
                     batch.insert(0, first)
         except KafkaException as failure:
             raise from_kafka(failure.args[0], "reading") from failure
-        if all(raw.error() is None for raw in batch):
+        if not has_errors(batch):
             return batch, None
         return [raw for raw in batch if raw.error() is None], _trouble_in(batch)
 
@@ -278,12 +276,12 @@ class Work:
         """The same as one by one, but what is common to all messages of a batch is done once."""
         batch = list(self._backlog)
         self._backlog.clear()
-        decode = Message if self._source.decoder.is_plain else self._source.decoder.decode
+        decoder = self._source.decoder
         reader, clock = self._source.reader, time.monotonic
         done, unseen = 0, self._pace.begin(clock())
         try:
             for raw in batch:
-                message = decode(raw)
+                message = decoder.decode(raw)
                 if message.poison is None:
                     try:
                         call(message)
@@ -464,9 +462,9 @@ class Work:
             pass
 
 
-def _only_topic(batch: list[RawMessage]) -> str | None:
+def _only_topic(places: Iterable[Key]) -> str | None:
     """Of which all are, if so."""
-    topics = set(map(_topic, batch))
+    topics = {topic for topic, _ in places}
     return topics.pop() if len(topics) == 1 else None
 
 

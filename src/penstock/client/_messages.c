@@ -1,0 +1,392 @@
+/* What every message that is read passes: the object that is handed out, and a look at what came with it.
+ *
+ * pure_messages.py is the same in Python, and the reference for what each thing here does: the two pass the same tests.
+ * What is seldom asked of a message is there alone, and message.py adds it to this type.
+ *
+ * Methods of confluent-kafka's messages are called as the functions in C that they are. To look them up by name, as is
+ * done for an object of any other type, takes longer than what they do. The value is a member and not a property, since
+ * the interpreter reads those where they are: nearly every message is asked for it, and asked for it first.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stddef.h>
+#include <structmember.h>
+
+enum { TOPIC, PARTITION, OFFSET, KEY, VALUE, ERROR, METHODS };
+static const char *const METHOD_NAMES[METHODS] = {"topic", "partition", "offset", "key", "value", "error"};
+
+static PyTypeObject *raw_type; /* confluent-kafka's */
+static PyCFunction functions[METHODS]; /* NULL where it is not what it was when this was written */
+static PyObject *names[METHODS];
+
+static PyObject *ask(PyObject *raw, int method)
+{
+    if (Py_IS_TYPE(raw, raw_type) && functions[method] != NULL)
+        return functions[method](raw, NULL);
+    return PyObject_CallMethodNoArgs(raw, names[method]);
+}
+
+/* ---- a message */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *raw;
+    PyObject *value;
+    PyObject *key;    /* what a deserializer made, or NULL */
+    PyObject *poison; /* why one could not, or NULL */
+    int is_tracked;   /* by the collector, as what a deserializer made may lead back to the message */
+} Message;
+
+/* What was poisoned is of another type, whose key and value raise. */
+static PyTypeObject *message_type, *poisoned_type;
+
+/* In a loop the last one goes when the next one has come, so a few are enough. */
+#ifndef Py_GIL_DISABLED
+#define FREE_MAX 4
+static Message *free_messages[FREE_MAX];
+static int free_count;
+#endif
+
+/* `key` and `value` are NULL where there is no deserializer. */
+static PyObject *message_new(PyObject *raw, PyObject *key, PyObject *value)
+{
+    Message *self;
+    PyObject *held = value != NULL ? Py_NewRef(value) : ask(raw, VALUE);
+    if (held == NULL)
+        return NULL;
+#ifndef Py_GIL_DISABLED
+    if (free_count > 0) {
+        self = free_messages[--free_count];
+        Py_SET_REFCNT(self, 1);
+    } else
+#endif
+    {
+        self = PyObject_GC_New(Message, message_type);
+        if (self == NULL) {
+            Py_DECREF(held);
+            return NULL;
+        }
+    }
+    self->raw = Py_NewRef(raw);
+    self->value = held;
+    self->key = Py_XNewRef(key);
+    self->poison = NULL;
+    self->is_tracked = value != NULL;
+    if (self->is_tracked)
+        PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+static PyObject *message_call(PyObject *Py_UNUSED(type), PyObject *const *arguments, size_t flags, PyObject *keywords)
+{
+    Py_ssize_t count = PyVectorcall_NARGS(flags);
+    if (keywords != NULL || (count != 1 && count != 3)) {
+        PyErr_SetString(PyExc_TypeError, "a Message is made of what was read, or of that and its key and value");
+        return NULL;
+    }
+    return count == 1 ? message_new(arguments[0], NULL, NULL) : message_new(arguments[0], arguments[1], arguments[2]);
+}
+
+static int message_traverse(Message *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->raw);
+    Py_VISIT(self->value);
+    Py_VISIT(self->key);
+    Py_VISIT(self->poison);
+    return 0;
+}
+
+static int message_clear(Message *self)
+{
+    Py_CLEAR(self->raw);
+    Py_CLEAR(self->value);
+    Py_CLEAR(self->key);
+    Py_CLEAR(self->poison);
+    return 0;
+}
+
+static void message_dealloc(Message *self)
+{
+    if (self->is_tracked)
+        PyObject_GC_UnTrack(self);
+    message_clear(self);
+#ifndef Py_GIL_DISABLED
+    if (free_count < FREE_MAX && Py_IS_TYPE(self, message_type)) {
+        free_messages[free_count++] = self;
+        return;
+    }
+#endif
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyObject *message_as_read(Message *self, void *method)
+{
+    if (self->raw == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "raw");
+        return NULL;
+    }
+    return ask(self->raw, (int)(intptr_t)method);
+}
+
+static PyObject *message_key(Message *self, void *method)
+{
+    return self->key != NULL ? Py_NewRef(self->key) : message_as_read(self, method);
+}
+
+static PyObject *message_poison(Message *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self->poison != NULL ? self->poison : Py_None);
+}
+
+static PyObject *message_poisoned(Message *self, PyObject *poison)
+{
+    Py_XSETREF(self->poison, Py_NewRef(poison));
+    if (!Py_IS_TYPE(self, poisoned_type)) {
+        Py_SET_TYPE(self, (PyTypeObject *)Py_NewRef(poisoned_type));
+        Py_DECREF(message_type);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *poisoned_raise(Message *self, void *Py_UNUSED(closure))
+{
+    PyErr_SetObject((PyObject *)Py_TYPE(self->poison), self->poison);
+    return NULL;
+}
+
+static PyMemberDef message_members[] = {
+    {"raw", T_OBJECT_EX, offsetof(Message, raw), READONLY, NULL},
+    {"value", T_OBJECT_EX, offsetof(Message, value), READONLY, "What the deserializer made of it; None for a tombstone."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef message_properties[] = {
+    {"topic", (getter)message_as_read, NULL, NULL, (void *)TOPIC},
+    {"partition", (getter)message_as_read, NULL, NULL, (void *)PARTITION},
+    {"offset", (getter)message_as_read, NULL, NULL, (void *)OFFSET},
+    {"raw_key", (getter)message_as_read, NULL, NULL, (void *)KEY},
+    {"raw_value", (getter)message_as_read, NULL, NULL, (void *)VALUE},
+    {"key", (getter)message_key, NULL, NULL, (void *)KEY},
+    {"poison", (getter)message_poison, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyGetSetDef poisoned_properties[] = {
+    {"key", (getter)poisoned_raise, NULL, NULL, NULL},
+    {"value", (getter)poisoned_raise, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef message_methods[] = {
+    {"poisoned", (PyCFunction)message_poisoned, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot message_slots[] = {
+    {Py_tp_doc, "One message as it was read."},
+    {Py_tp_dealloc, message_dealloc},
+    {Py_tp_traverse, message_traverse},
+    {Py_tp_clear, message_clear},
+    {Py_tp_members, message_members},
+    {Py_tp_getset, message_properties},
+    {Py_tp_methods, message_methods},
+    {0, NULL},
+};
+
+static PyType_Slot poisoned_slots[] = {
+    {Py_tp_doc, "One message that could not be deserialized."},
+    {Py_tp_dealloc, message_dealloc},
+    {Py_tp_traverse, message_traverse},
+    {Py_tp_clear, message_clear},
+    {Py_tp_getset, poisoned_properties},
+    {0, NULL},
+};
+
+#define MESSAGE_FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION)
+static PyType_Spec message_spec = {
+    "penstock.client.message.Message", sizeof(Message), 0, MESSAGE_FLAGS | Py_TPFLAGS_BASETYPE, message_slots,
+};
+static PyType_Spec poisoned_spec = {
+    "penstock.client.message.PoisonedMessage", sizeof(Message), 0, MESSAGE_FLAGS, poisoned_slots,
+};
+
+static int make_types(void)
+{
+    message_type = (PyTypeObject *)PyType_FromSpec(&message_spec);
+    PyObject *bases = message_type == NULL ? NULL : PyTuple_Pack(1, message_type);
+    if (bases == NULL)
+        return -1;
+    poisoned_type = (PyTypeObject *)PyType_FromSpecWithBases(&poisoned_spec, bases);
+    Py_DECREF(bases);
+    message_type->tp_flags &= ~Py_TPFLAGS_BASETYPE; /* others would be made without what was read */
+    message_type->tp_vectorcall = message_call;
+    return poisoned_type == NULL ? -1 : 0;
+}
+
+/* ---- a batch */
+
+/* list.pop() looks for the place, moves what is behind it and thinks about memory; there is nothing behind the last. */
+static PyObject *take_last(PyObject *Py_UNUSED(module), PyObject *batch)
+{
+    if (!PyList_CheckExact(batch) || PyList_GET_SIZE(batch) == 0) {
+        PyErr_SetString(PyExc_IndexError, "nothing is left of the batch");
+        return NULL;
+    }
+    Py_ssize_t last = PyList_GET_SIZE(batch) - 1;
+    PyObject *raw = PyList_GET_ITEM(batch, last);
+    PyList_SET_ITEM(batch, last, NULL);
+    Py_SET_SIZE(batch, last);
+    PyObject *message = message_new(raw, NULL, NULL);
+    Py_DECREF(raw);
+    return message;
+}
+
+static PyObject *has_errors(PyObject *Py_UNUSED(module), PyObject *batch)
+{
+    PyObject *fast = PySequence_Fast(batch, "a batch is a sequence");
+    if (fast == NULL)
+        return NULL;
+    int found = 0;
+    for (Py_ssize_t at = 0; !found && at < PySequence_Fast_GET_SIZE(fast); at++) {
+        PyObject *raw = Py_NewRef(PySequence_Fast_GET_ITEM(fast, at));
+        PyObject *error = ask(raw, ERROR);
+        found = error == NULL ? -1 : error != Py_None;
+        Py_XDECREF(error);
+        Py_DECREF(raw);
+    }
+    Py_DECREF(fast);
+    return found < 0 ? NULL : PyBool_FromLong(found);
+}
+
+/* The place of a message. `topic` is None where it is to be asked for. */
+static PyObject *place_of(PyObject *raw, PyObject *topic)
+{
+    PyObject *found = topic == Py_None ? ask(raw, TOPIC) : Py_NewRef(topic);
+    PyObject *partition = found == NULL ? NULL : ask(raw, PARTITION);
+    if (partition == NULL) {
+        Py_XDECREF(found);
+        return NULL;
+    }
+    PyObject *place = PyTuple_New(2);
+    if (place == NULL) {
+        Py_DECREF(found);
+        Py_DECREF(partition);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(place, 0, found);
+    PyTuple_SET_ITEM(place, 1, partition);
+    return place;
+}
+
+/* Whether a message is of this place: 1, 0, or -1 for an error. */
+static int is_of(PyObject *raw, PyObject *place, PyObject *topic)
+{
+    PyObject *partition = ask(raw, PARTITION);
+    if (partition == NULL)
+        return -1;
+    PyObject *known = PyTuple_GET_ITEM(place, 1);
+    int same = partition == known ? 1 : PyObject_RichCompareBool(partition, known, Py_EQ);
+    Py_DECREF(partition);
+    if (same <= 0 || topic != Py_None)
+        return same;
+    PyObject *found = ask(raw, TOPIC);
+    if (found == NULL)
+        return -1;
+    same = PyObject_RichCompareBool(found, PyTuple_GET_ITEM(place, 0), Py_EQ);
+    Py_DECREF(found);
+    return same;
+}
+
+/* Messages of a place mostly come in a row, so it is only where a row ends that something is noted. */
+static int note_lasts(PyObject *fast, PyObject *topic, PyObject *lasts)
+{
+    PyObject *place = NULL, *last = NULL;
+    int failed = 0;
+    for (Py_ssize_t at = 0; !failed && at < PySequence_Fast_GET_SIZE(fast); at++) {
+        PyObject *raw = Py_NewRef(PySequence_Fast_GET_ITEM(fast, at));
+        int same = place == NULL ? 0 : is_of(raw, place, topic);
+        failed = same < 0;
+        if (same == 0) {
+            failed = place != NULL && PyDict_SetItem(lasts, place, last) < 0;
+            Py_XSETREF(place, failed ? NULL : place_of(raw, topic));
+            failed |= place == NULL;
+        }
+        Py_XSETREF(last, raw);
+    }
+    failed = failed || (place != NULL && PyDict_SetItem(lasts, place, last) < 0);
+    Py_XDECREF(place);
+    Py_XDECREF(last);
+    return failed ? -1 : 0;
+}
+
+static PyObject *last_of(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+{
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "last_of takes a batch and a topic");
+        return NULL;
+    }
+    PyObject *fast = PySequence_Fast(arguments[0], "a batch is a sequence");
+    PyObject *lasts = fast == NULL ? NULL : PyDict_New();
+    if (lasts != NULL && note_lasts(fast, arguments[1], lasts) < 0)
+        Py_CLEAR(lasts);
+    Py_XDECREF(fast);
+    return lasts;
+}
+
+/* ---- the module */
+
+static int find_functions(void)
+{
+    PyObject *module = PyImport_ImportModule("confluent_kafka");
+    raw_type = module == NULL ? NULL : (PyTypeObject *)PyObject_GetAttrString(module, "Message");
+    Py_XDECREF(module);
+    if (raw_type == NULL)
+        return -1;
+    for (int method = 0; method < METHODS; method++) {
+        names[method] = PyUnicode_InternFromString(METHOD_NAMES[method]);
+        PyObject *found = PyObject_GetAttrString((PyObject *)raw_type, METHOD_NAMES[method]);
+        if (names[method] == NULL || found == NULL) {
+            Py_XDECREF(found);
+            return -1;
+        }
+        if (Py_IS_TYPE(found, &PyMethodDescr_Type) && PyDescr_TYPE(found) == raw_type) {
+            PyMethodDef *definition = ((PyMethodDescrObject *)found)->d_method;
+            functions[method] = definition->ml_flags == METH_NOARGS ? definition->ml_meth : NULL;
+        }
+        Py_DECREF(found);
+    }
+    return 0;
+}
+
+static PyMethodDef module_methods[] = {
+    {"has_errors", has_errors, METH_O, "Whether one of these is no message but an error."},
+    {"take_last", take_last, METH_O, "Takes the last one away, as a message."},
+    {"last_of", (PyCFunction)(void (*)(void))last_of, METH_FASTCALL, "The last message of each place."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module_definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "_messages",
+    .m_doc = "Messages as they are read.",
+    .m_size = -1, /* one for the process: it has confluent-kafka's type, of which there is one too */
+    .m_methods = module_methods,
+};
+
+PyMODINIT_FUNC PyInit__messages(void)
+{
+    PyObject *module = PyModule_Create(&module_definition);
+    if (module == NULL || find_functions() < 0 || make_types() < 0)
+        goto failed;
+    if (PyModule_AddObjectRef(module, "Message", (PyObject *)message_type) < 0)
+        goto failed;
+    if (PyModule_AddObjectRef(module, "DecodedMessage", (PyObject *)message_type) < 0)
+        goto failed;
+    return module;
+failed:
+    Py_XDECREF(module);
+    return NULL;
+}

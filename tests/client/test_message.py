@@ -1,0 +1,143 @@
+"""A message as it was read: the same in C, where that was compiled, as in Python."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka import Message as RawMessage
+
+from penstock.client import message as chosen
+from penstock.client import pure_messages
+from penstock.client.errors import DeserializationError
+
+BOTH = [pytest.param(pure_messages, id="python")]
+if chosen.COMPILED:
+    BOTH.append(pytest.param(chosen, id="c"))
+
+both = pytest.mark.parametrize("twin", BOTH)
+
+
+def raw(offset: int = 7, partition: int = 1, topic: str = "orders", **more: Any) -> RawMessage:
+    given: dict[str, Any] = {"key": b"k", "value": b"value", "timestamp": (1, 1_700_000_000_123), **more}
+    return RawMessage(topic=topic, partition=partition, offset=offset, **given)
+
+
+@both
+def test_a_message_says_what_was_read(twin: Any) -> None:
+    read = raw(headers=[("a", b"1"), ("a", b"2"), ("b", None)])
+    message = twin.Message(read)
+    assert (message.topic, message.partition, message.offset, message.place) == ("orders", 1, 7, ("orders", 1))
+    assert (message.key, message.value, message.raw_key, message.raw_value) == (b"k", b"value", b"k", b"value")
+    assert (message.poison, message.attempt, message.size) == (None, 1, 6)
+    assert message.headers == [("a", b"1"), ("a", b"2"), ("b", None)]
+    assert (message.header("a"), message.header("b"), message.header("c")) == ("2", None, None)
+    assert message.timestamp_ms == 1_700_000_000_123
+    assert message.timestamp == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+    assert message.raw is read
+    assert repr(message) == "Message(orders[1] at 7, 6 bytes)"
+
+
+@both
+def test_a_tombstone_has_neither_key_nor_value(twin: Any) -> None:
+    message = twin.Message(raw(key=None, value=None))
+    assert (message.key, message.value, message.size, message.headers) == (None, None, 0, [])
+
+
+@both
+def test_what_a_deserializer_made_is_beside_the_bytes(twin: Any) -> None:
+    message = twin.DecodedMessage(raw(), "key", {"made": 1})
+    assert (message.key, message.value, message.raw_key, message.raw_value) == ("key", {"made": 1}, b"k", b"value")
+    assert twin.DecodedMessage(raw(), None, None).value is None
+    assert isinstance(message, twin.Message)
+
+
+@both
+def test_a_poisoned_message_raises_when_it_is_asked(twin: Any) -> None:
+    message = twin.DecodedMessage(raw(), None, None)
+    poison = DeserializationError("it can't be read.", "Look.", message)
+    message.poisoned(poison)
+    assert message.poison is poison
+    assert isinstance(message, twin.Message)
+    for name in ("key", "value"):
+        with pytest.raises(DeserializationError) as raised:
+            getattr(message, name)
+        assert raised.value is poison
+    assert (message.raw_value, message.offset) == (b"value", 7)
+
+
+@both
+def test_messages_that_lead_to_themselves_are_collected(twin: Any) -> None:
+    """And those that are made in their place have nothing of them."""
+
+    class Made:
+        message: Any = None
+
+    traces = []
+    for _ in range(50):
+        made, poisoned = Made(), twin.DecodedMessage(raw(), None, None)
+        made.message = twin.DecodedMessage(raw(), None, made)
+        poison = DeserializationError("poison", "", poisoned)
+        poisoned.poisoned(poison)
+        traces += [weakref.ref(made), weakref.ref(poison)]
+    del made, poisoned, poison
+    gc.collect()
+    assert [trace for trace in traces if trace() is not None] == []
+    again = [twin.Message(raw(offset)) for offset in range(100)]
+    assert [(message.offset, message.value, message.key, message.poison) for message in again] == [
+        (offset, b"value", b"k", None) for offset in range(100)
+    ]
+
+
+@both
+def test_a_message_of_something_like_what_confluent_kafka_reads(twin: Any) -> None:
+    """As handlers get it when it is tried again: what it says about itself counts."""
+
+    class Like:
+        attempt = 3
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda: name
+
+    message = twin.Message(Like())
+    assert (message.topic, message.offset, message.key, message.value, message.attempt) == (
+        "topic",
+        "offset",
+        "key",
+        "value",
+        3,
+    )
+
+
+@both
+def test_the_last_one_is_taken_from_a_batch(twin: Any) -> None:
+    batch = [raw(offset) for offset in range(3)]
+    assert [twin.take_last(batch).offset for _ in range(3)] == [2, 1, 0]
+    assert batch == []
+    with pytest.raises(IndexError):
+        twin.take_last(batch)
+    batch.append(raw(9))
+    assert twin.take_last(batch).offset == 9
+
+
+@both
+def test_an_error_is_found_among_messages(twin: Any) -> None:
+    sound = [raw(offset) for offset in range(3)]
+    error = RawMessage(topic="orders", partition=0, offset=0, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    assert not twin.has_errors([])
+    assert not twin.has_errors(sound)
+    assert twin.has_errors([*sound, error])
+    assert twin.has_errors([error, *sound])
+
+
+@both
+def test_the_last_message_of_each_place(twin: Any) -> None:
+    batch = [raw(0, 300), raw(5, 300), raw(1, 2), raw(6, 300), raw(8, 300, "other"), raw(2, 2)]
+    lasts = twin.last_of(batch, None)
+    assert lasts == {("orders", 300): batch[3], ("orders", 2): batch[5], ("other", 300): batch[4]}
+    assert twin.last_of(batch[:4], "orders") == {("orders", 300): batch[3], ("orders", 2): batch[2]}
+    assert twin.last_of([], None) == twin.last_of([], "orders") == {}
