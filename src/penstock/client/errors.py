@@ -95,6 +95,10 @@ class DeserializationError(PenstockError):
         super().__init__(text, hint)
         self.message = message
 
+    def let_go(self) -> None:
+        """Nobody will be given this error: else it and its message keep each other until Python looks for garbage."""
+        del self.message
+
 
 class DeliveryFailed(PenstockError):
     """A message was not acknowledged.

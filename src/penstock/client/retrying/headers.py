@@ -32,6 +32,7 @@ SOURCE = "penstock.source"  # topic/partition/offset that this copy was made of:
 
 STACK_BYTES_MAX = 8 * 1024
 ERROR_BYTES_MAX = 1024
+UTF_8_BYTES_MAX = 4  # of a character
 FRAMES_MAX = 64
 CHAIN_MAX = 8
 CAUSE = "The above exception was the direct cause of the following exception:\n"
@@ -76,13 +77,14 @@ class Parked(NamedTuple):
     source: Place
 
     def headers(self) -> list[Header]:
-        block = [
-            (ERROR, self.failure.error),
-            (ERROR_TYPE, self.failure.type),
-            (STACK, self.failure.stack),
-            (TOPIC, self.origin.topic),
-            (PARTITION, str(self.origin.partition)),
-            (OFFSET, str(self.origin.offset)),
+        failure, origin = self.failure, self.origin
+        block = (
+            (ERROR, failure.error),
+            (ERROR_TYPE, failure.type),
+            (STACK, failure.stack),
+            (TOPIC, origin.topic),
+            (PARTITION, str(origin.partition)),
+            (OFFSET, str(origin.offset)),
             (TIMESTAMP, str(self.timestamp_ms)),
             (GROUP, self.group),
             (ATTEMPTS, str(self.attempts)),
@@ -90,8 +92,8 @@ class Parked(NamedTuple):
             (FAILED_AT, self.failed_at),
             (DUE_AT, "" if self.due_at_ms is None else str(self.due_at_ms)),
             (SOURCE, str(self.source)),
-        ]
-        return [(name, value.encode(errors="replace")) for name, value in block if value]
+        )
+        return [(name, value.encode("utf-8", "replace")) for name, value in block if value]
 
     @property
     def source_key(self) -> tuple[str, int]:
@@ -132,9 +134,9 @@ def _parse(block: dict[str, str]) -> Parked:
 
 def failure_of(error: BaseException, with_stack: bool = True) -> Failure:
     """An exception in words. Of a stack that is too long, the end is kept: that is where it went wrong."""
-    said = _said(error)
+    name = _name(error)
     stack = _cut_front(stack_of(error), STACK_BYTES_MAX) if with_stack else ""
-    return Failure(_cut_back(said or _name(error), ERROR_BYTES_MAX), _name(error), stack)
+    return Failure(_cut_back(_said(error) or name, ERROR_BYTES_MAX), name, stack)
 
 
 def stack_of(error: BaseException) -> str:
@@ -189,6 +191,8 @@ def _cut_front(text: str, bytes_max: int) -> str:
 
 
 def _cut_back(text: str, bytes_max: int) -> str:
+    if len(text) * UTF_8_BYTES_MAX <= bytes_max:
+        return text
     encoded = text.encode(errors="replace")
     return text if len(encoded) <= bytes_max else encoded[: bytes_max - 3].decode(errors="ignore") + "…"
 

@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
-from penstock.client.errors import PenstockError, ProcessDied, from_kafka
+from penstock.client.errors import DeserializationError, PenstockError, ProcessDied, from_kafka
 from penstock.client.message import Message, has_errors
 from penstock.client.pace import Pace
 from penstock.client.retrying.assigned import Assigned
@@ -313,8 +313,8 @@ class Work:
 
     def _fail_calm(self, raw: RawMessage, message: Message[Any, Any], error: Exception) -> None:
         hand = InHand(self._holdings.parts[message.place], raw, message.offset)
-        if error is message.poison:
-            self._lay_down(hand, error, failure_of(error, with_stack=False))
+        if (poison := message.poison) is not None:
+            self._lay_down_poison(hand, poison)
         else:
             hand.attempts = 1
             self._dispose(hand, error)
@@ -380,7 +380,7 @@ class Work:
         raw = hand.raw if hand.parked is None else self._returned(hand, hand.parked)
         message = self._source.decoder.decode(raw)
         if message.poison is not None:
-            self._lay_down(hand, message.poison, failure_of(message.poison, with_stack=False))
+            self._lay_down_poison(hand, message.poison)
             return None
         is_known_to_kill = hand.parked is not None and hand.parked.failure.type == DIED
         if is_known_to_kill or hand.part.watch.is_careful(hand.offset):
@@ -430,6 +430,10 @@ class Work:
         if hand.part.places.dead_letters is None:
             raise error
         self._hand_over(hand, hand.part.places.dead_letters, failure, None)
+
+    def _lay_down_poison(self, hand: InHand, poison: DeserializationError) -> None:
+        self._lay_down(hand, poison, failure_of(poison, with_stack=False))
+        poison.let_go()
 
     def _hand_over(self, hand: InHand, topic: str, failure: Failure, due_at_ms: int | None) -> None:
         partitions = self._topics.partitions[topic]
