@@ -141,3 +141,18 @@ def test_the_last_message_of_each_place(twin: Any) -> None:
     assert lasts == {("orders", 300): batch[3], ("orders", 2): batch[5], ("other", 300): batch[4]}
     assert twin.last_of(batch[:4], "orders") == {("orders", 300): batch[3], ("orders", 2): batch[2]}
     assert twin.last_of([], None) == twin.last_of([], "orders") == {}
+
+
+@both
+def test_an_error_that_was_let_go_needs_no_collector(twin: Any) -> None:
+    message = twin.DecodedMessage(raw(), None, None)
+    poison = DeserializationError("poison", "", message)
+    message.poisoned(poison)
+    trace = weakref.ref(poison)
+    gc.disable()
+    try:
+        poison.let_go()
+        del message, poison
+        assert trace() is None
+    finally:
+        gc.enable()
