@@ -144,6 +144,10 @@ static PyObject *message_poison(Message *self, void *Py_UNUSED(closure))
 static PyObject *message_poisoned(Message *self, PyObject *poison)
 {
     Py_XSETREF(self->poison, Py_NewRef(poison));
+    if (!self->is_tracked) { /* the error leads back to the message */
+        self->is_tracked = 1;
+        PyObject_GC_Track(self);
+    }
     if (!Py_IS_TYPE(self, poisoned_type)) {
         Py_SET_TYPE(self, (PyTypeObject *)Py_NewRef(poisoned_type));
         Py_DECREF(message_type);
