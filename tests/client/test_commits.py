@@ -42,12 +42,12 @@ def kafka() -> FakeKafka:
 @pytest.fixture
 def commits(kafka: FakeKafka) -> Commits:
     made: Any = Commits(interval_s=1.0, every=10)
-    made.kafka = kafka
+    made.committer.kafka = kafka
     return made
 
 
 def answer(commits: Commits, offsets: dict[tuple[str, int], int], error: KafkaError | None = None) -> None:
-    commits.answered(error, [TopicPartition(*place, offset) for place, offset in offsets.items()])
+    commits.committer.answered(error, [TopicPartition(*place, offset) for place, offset in offsets.items()])
 
 
 def test_only_what_is_new_is_committed(kafka: FakeKafka, commits: Commits) -> None:

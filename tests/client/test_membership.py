@@ -278,3 +278,46 @@ def test_a_message_says_which_attempt_it_is(broker: PenstockBroker) -> None:
         consumer.run()
     assert seen == [1, 2, 3]
     assert [letter.value for letter in broker.messages(f"{TOPIC}.group.dlq")] == [b"3"]
+
+
+# ---- listeners that fail
+
+
+def test_a_listener_that_fails_keeps_nobody_from_being_told_and_nothing_from_being_stored(
+    broker: PenstockBroker,
+) -> None:
+    told: list[list[Place]] = []
+    with make(broker, commit_interval_s=60) as consumer:
+        consumer.on_revoke(lambda places: [][0])
+        consumer.on_revoke(told.append)
+        assert len(read(consumer, 10)) == 10
+        consumer.reader.count_in_hand()
+        broker.topic("more")
+        consumer.also_read(["more"])
+        with pytest.raises(IndexError):
+            consumer.poll(WAIT_S)
+        assert [sorted(places) for places in told] == [[(TOPIC, 0), (TOPIC, 1)]]
+        assert consumer.assignment == []
+        assert consumer.reader.positions == {}
+        assert committed(broker) == {0: 5, 1: 5}
+        consumer.reader.on_revoke.clear()
+
+
+def test_a_handlers_listener_that_fails_ends_the_run_with_everything_stored(broker: PenstockBroker) -> None:
+    quick = {"heartbeat.interval.ms": 50}
+    with make(broker, commit_interval_s=60, settings=quick) as consumer, make(broker, settings=quick) as other:
+        done: list[str] = []
+        consumer.on_revoke(lambda places: [][0])
+        consumer.handler(lambda message: done.append(message.value))
+
+        def run() -> None:
+            with pytest.raises(IndexError):
+                consumer.run()
+
+        with in_thread(run, release=consumer.stop):
+            deadline_s = time.monotonic() + WAIT_S
+            while len(done) < 10 and time.monotonic() < deadline_s:
+                time.sleep(0.01)
+            assert other.poll(0.5) is None
+        assert committed(broker) == {0: 5, 1: 5}
+        consumer.reader.on_revoke.clear()

@@ -21,10 +21,10 @@ from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import UsageError
 from penstock.client.kinds import K, V
+from penstock.client.listeners import Listener
 from penstock.client.message import Message, Place
 from penstock.client.names import check_timeout
 from penstock.client.options import ConsumerOptions, HandlerOptions, SendOptions
-from penstock.client.reader import Listener
 from penstock.client.settings import Settings
 from penstock.client.signals import ending_on_signals
 from penstock.client.transactions import Transaction

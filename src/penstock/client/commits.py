@@ -15,29 +15,15 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
+from penstock.client.committer import Committer, no_answer
 from penstock.client.errors import CommitFailed, PenstockError, from_kafka
 from penstock.client.message import Place
 
 log = logging.getLogger("penstock.client")
 
-RETRIES_MAX = 5
-RETRY_S = 0.2
 ANSWER_TIMEOUT_S = 60.0
-# The coordinator is not there yet, or moves: the same commit may be taken in a moment.
-PASSING = frozenset(
-    {
-        KafkaError._WAIT_COORD,
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.REQUEST_TIMED_OUT,
-    }
-)
 
 
 class Commits:
@@ -47,7 +33,8 @@ class Commits:
         self.interval_s = interval_s
         self.every = every
         self._sent: dict[Place, int] = {}
-        self.kafka: KafkaConsumer | None = None  # once there is one: its settings have `answered`
+        self.committer = Committer()
+        self.committer.heard = self.answered
         self.due_s = time.monotonic() + interval_s
         self._unanswered_s: float | None = None  # since when a commit is under way that nobody waits for
 
@@ -68,38 +55,25 @@ class Commits:
         if self._unanswered_s is not None and now_s - self._unanswered_s < ANSWER_TIMEOUT_S:
             return
         offsets = self._new(positions, {})
-        if not offsets:
-            return
-        assert self.kafka is not None
-        try:
-            self.kafka.commit(offsets=offsets, asynchronous=True)
+        if offsets and self.committer.later(offsets):
             self._note(offsets)
             self._unanswered_s = now_s
-        except KafkaException as failure:
-            log.debug("commit put off: %s", failure.args[0].str())
 
     def now(self, positions: Mapping[Place, int], metadata: Mapping[Place, str] | None = None) -> None:
         """Commits what is new, and waits until it is stored."""
         offsets = self._new(positions, metadata or {})
         if not offsets:
             return
-        for tried in range(RETRIES_MAX + 1):
-            error = self._commit(offsets)
-            if error is None:
-                self._note(offsets)
-                return
-            if error.code() not in PASSING or tried == RETRIES_MAX:
-                raise _failed(error)
-            time.sleep(RETRY_S)
+        error = self.committer.now(offsets)
+        if error is not None:
+            raise _failed(error)
+        self._note(offsets)
 
-    def _commit(self, offsets: list[TopicPartition]) -> KafkaError | None:
-        assert self.kafka is not None
-        try:
-            answer = self.kafka.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as failure:
-            error: KafkaError = failure.args[0]
-            return error
-        return next((each.error for each in answer if each.error is not None), None)
+    def now_for_good(self, positions: Mapping[Place, int]) -> None:
+        """The same, and nothing that was sent before it is stored behind it. For the end: see `Committer.settle`."""
+        if positions and not self.committer.settle():
+            raise _failed(no_answer(self.committer.timeout_s))
+        self.now(positions)
 
     def answered(self, error: KafkaError | None, offsets: Iterable[TopicPartition]) -> None:
         """Of a commit that nobody waited for. What was not stored, or may be older than it should be, is new again."""
@@ -108,8 +82,6 @@ class Commits:
             place = each.topic, each.partition
             if error is not None or each.error is not None or self._sent.get(place) != each.offset:
                 self._sent.pop(place, None)
-        if error is not None and error.code() != KafkaError._NO_OFFSET:
-            log.debug("commit failed, and will be tried again: %s", error.str())
 
     def forget(self, places: Iterable[Place]) -> None:
         """Partitions that went to another consumer, or that were put to another position."""

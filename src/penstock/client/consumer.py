@@ -19,13 +19,14 @@ from penstock.client.errors import BadName, PenstockError, SettingsError, UsageE
 from penstock.client.filtering import HeaderFilter, Where, make_filter
 from penstock.client.kinds import K, V
 from penstock.client.lagging import lags, offsets_at
+from penstock.client.listeners import Listener
 from penstock.client.loops import until_signals, until_stopped
 from penstock.client.message import Message, Place
 from penstock.client.names import check_group, check_timeout, check_topics, find_bootstrap
 from penstock.client.options import HandlerOptions
 from penstock.client.producer import Producer
 from penstock.client.profiles import ProfileName, find_profile
-from penstock.client.reader import Listener, Reader
+from penstock.client.reader import Reader
 from penstock.client.serializers import Decoder, Deserializer, deserializer
 from penstock.client.settings import Settings, consumer_settings
 from penstock.client.transactions import Transaction

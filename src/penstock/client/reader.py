@@ -26,6 +26,7 @@ from penstock.client.delivery import CommitOrder, DeliveryMode
 from penstock.client.errors import CommitFailed, PenstockError
 from penstock.client.filtering import HeaderFilter
 from penstock.client.intake import Intake
+from penstock.client.listeners import Listener, tell
 from penstock.client.message import Message, Place, take_last
 from penstock.client.serializers import Decoder
 from penstock.client.settings import Settings
@@ -33,8 +34,6 @@ from penstock.client.spans import Spans, begins_of, ends_of, extend, spans_of
 from penstock.client.stream import Stream
 
 log = logging.getLogger("penstock.client")
-
-Listener = Callable[[list[Place]], object]
 
 POLL_SLICE_S = 0.2  # how soon a stop from another thread, or a signal, is noticed
 DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
@@ -52,6 +51,7 @@ class Reader:
         self.stopping = False
         self._ended_by_stop = False  # an iteration has: who begins another one means it
         self._for_good = False
+        self._is_left = False  # the group, without its knowledge: what it says is for nobody any more
         self.positions: dict[Place, int] = {}  # the next offset to process, of what was processed here
         self.filter: HeaderFilter | None = None
         self.handles_signals = False
@@ -73,9 +73,9 @@ class Reader:
         interval_ms = int(settings.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS))
         self._give_back_s = interval_ms / 1000 / 3
         self._sought: dict[Place, int] = {}  # where to, of what may not have been read since
-        self._intake = Intake(settings, batch_max, commits.answered)
+        self._intake = Intake(settings, batch_max, commits.committer.answered)
         self.kafka = self._intake.kafka
-        commits.kafka = self.kafka
+        commits.committer.kafka = self.kafka
 
     def subscribe(self, topics: list[str]) -> None:
         self._topic = topics[0] if len(topics) == 1 and not topics[0].startswith("^") else None
@@ -306,27 +306,38 @@ class Reader:
         places = as_places(partitions)
         self._intake.gone.difference_update(places)
         self.came(places)
-        for listener in self.on_assign:
-            listener(places)
+        with self.commits.committer.within():
+            tell(self.on_assign, places)
 
     def _revoked(self, _: KafkaConsumer, partitions: list[TopicPartition]) -> None:
+        if self._is_left:
+            return
         places = as_places(partitions)
-        for listener in self.on_revoke:
-            listener(places)
-        if self.mode.commit_order is CommitOrder.AFTER:
-            processed = {place: self.positions[place] for place in places if place in self.positions}
+        with self.commits.committer.within():
             try:
-                self.commits.now(processed)
-            except CommitFailed as failure:
-                # The next owner will process again what was not stored, which at-least-once allows.
-                log.warning("offsets were not stored when partitions went to another member: %s", failure)
-        self._forget(places)
+                tell(self.on_revoke, places)
+            finally:
+                self._give_up(places)
+
+    def _give_up(self, places: list[Place]) -> None:
+        try:
+            if self.mode.commit_order is CommitOrder.AFTER:
+                self.commits.now({place: self.positions[place] for place in places if place in self.positions})
+        except CommitFailed as failure:
+            # The next owner will process again what was not stored, which at-least-once allows.
+            log.warning("offsets were not stored when partitions went to another member: %s", failure)
+        finally:
+            self._forget(places)
 
     def _lost(self, _: KafkaConsumer, partitions: list[TopicPartition]) -> None:
+        if self._is_left:
+            return
         places = as_places(partitions)
-        for listener in self.on_lost:
-            listener(places)
-        self._forget(places)
+        with self.commits.committer.within():
+            try:
+                tell(self.on_lost, places)
+            finally:
+                self._forget(places)
 
     def came(self, places: Iterable[Place]) -> None:
         """Known before librdkafka is told, so that listeners and other threads find what they are told of."""
@@ -358,12 +369,17 @@ class Reader:
 
     def close(self) -> None:
         """Commits what was processed, and leaves the group."""
+        self.settle()
+        self._batch, self._left = [], []
         try:
             if self.mode.commit_order is CommitOrder.AFTER:
-                self.commit()
+                self.commits.now_for_good(self.positions)
         finally:
-            self._batch, self._left = [], []
-            self.kafka.close()
+            self.positions.clear()  # what can't be stored now can't be when the partitions are given up
+            if not self.commits.committer.is_idle:
+                self._lost(self.kafka, [TopicPartition(*place) for place in sorted(self.places or ())])
+                self._is_left = True
+            self.commits.committer.close()
 
 
 def as_place(raw: Any) -> Place:

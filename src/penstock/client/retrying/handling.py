@@ -148,6 +148,7 @@ def work_of(consumer: Consumer[Any, Any], options: Options) -> Work:
             commit_interval_s=commits.interval_s,
             commit_every=min(commits.every, COMMIT_EVERY_MAX),
             reader=reader,
+            committer=commits.committer,
             on_assign=tuple(reader.on_assign),
             on_revoke=tuple(reader.on_revoke),
             on_lost=tuple(reader.on_lost),

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from penstock import wall_clock
-from penstock.client.commits import PASSING
 from penstock.client.errors import PenstockError, from_kafka
 from penstock.client.retrying.assigned import Assigned
-from penstock.client.retrying.parking import LOST, Acknowledged, Copy, PartitionsLost, Transactional
+from penstock.client.retrying.parking import FLUSH_TIMEOUT_S, LOST, Acknowledged, Copy, PartitionsLost, Transactional
 from penstock.client.retrying.waiting import Key
 
 if TYPE_CHECKING:
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.client")
 
-COMMIT_TIMEOUT_S = 15.0  # a broker may start anew meanwhile
-COMMIT_RETRY_S = 0.1
+MOMENT_S = 1.0
 
 
 def now_ms() -> int:
@@ -39,6 +37,8 @@ def now_ms() -> int:
 class Holdings:
     def __init__(self, source: Source) -> None:
         self._client: Consumer = source.client
+        self._committer = source.committer
+        self._heard_before, self._committer.heard = self._committer.heard, self.answered
         self._every = source.commit_every
         self._interval_s = source.commit_interval_s
         self.acknowledged = None if source.is_exactly_once else Acknowledged(source.connection)
@@ -48,6 +48,7 @@ class Holdings:
         if self.transactional is not None and source.instance is not None:
             self.transactional.take_over()
         self._unanswered: list[TopicPartition] = []  # of the last commit that was not waited for
+        self._unsure: set[Key] = set()  # partitions of which another position may be stored than the one noted
         self.parts: dict[Key, Assigned] = {}
         self._unbegun: set[Key] = set()
         self.uncommitted = 0  # messages
@@ -66,6 +67,7 @@ class Holdings:
         for key in gone:
             self.parts.pop(key, None)
             self._unbegun.discard(key)
+            self._unsure.discard(key)
         if self.transactional is not None:
             kept = self.transactional.kept
             self.transactional.kept = [copy for copy in kept if copy.parked.source_key not in gone]
@@ -112,14 +114,17 @@ class Holdings:
         if self.acknowledged is not None:
             self.acknowledged.poll()
 
-    def wait_for_acknowledgements(self) -> None:
+    def wait_for_acknowledgements(self, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
         if self.acknowledged is not None:
-            self.acknowledged.flush()
+            self.acknowledged.flush(timeout_s)
 
     # ---- committing
 
     def _moved(self) -> list[Assigned]:
-        return [part for part in self.parts.values() if part.begun and part.ledger.position != part.ledger.committed]
+        return [part for part in self.parts.values() if part.begun and self._has_moved(part, part.ledger.position)]
+
+    def _has_moved(self, part: Assigned, position: int) -> bool:
+        return position != part.ledger.committed or part.key in self._unsure
 
     def is_commit_due(self, now_s: float) -> bool:
         return now_s >= self.commit_at or self.uncommitted >= self._every
@@ -134,19 +139,27 @@ class Holdings:
         moment_ms = now_ms()
         if moved := self._moved():
             offsets = [part.progress(moment_ms) for part in moved]
-            try:
-                self._client.commit(offsets=offsets, asynchronous=True)
+            if self._committer.later(offsets):
                 self._unanswered = offsets
-            except KafkaException as failure:
-                log.debug("commit put off: %s", failure.args[0].str())
-                return []
-        _note(moved)
+                self._note(moved)
         return []
+
+    def answered(self, error: KafkaError | None, offsets: Iterable[TopicPartition]) -> None:
+        """To a commit that was not waited for. One that was not stored goes again with the next, and so does what
+        one that came late has undone."""
+        for each in offsets:
+            part = self.parts.get((each.topic, each.partition))
+            if part is None:
+                continue
+            if error is not None or each.error is not None or each.offset != part.ledger.committed:
+                self._unsure.add(part.key)
+        if not self._committer.unanswered:
+            self._unanswered = []
 
     def _commit_kept(self, transactional: Transactional) -> list[Assigned]:
         """Returns what `commit` does. If it raises, copies are kept, and positions stay before their sources."""
         ours = self.parts.values()
-        moved = [part for part in ours if part.begun and part.ledger.next_offset != part.ledger.committed]
+        moved = [part for part in ours if part.begun and self._has_moved(part, part.ledger.next_offset)]
         moment_ms = now_ms()
         offsets = [part.progress(moment_ms, part.ledger.next_offset) for part in moved]
         behind = [place for place in self._unanswered if (place.topic, place.partition) in self.parts]
@@ -158,31 +171,21 @@ class Holdings:
             else:
                 for part in moved:
                     part.ledger.all_acknowledged()
-                _note(moved)
+                self._note(moved)
                 return []
         transactional.kept.clear()
         return moved
 
-    def commit_now(self, parts: list[Assigned], offsets: list[TopicPartition]) -> bool:
+    def commit_now(self, parts: list[Assigned], offsets: list[TopicPartition], timeout_s: float | None = None) -> bool:
         """Waited for. False when the partitions are not ours any more."""
-        deadline_s = time.monotonic() + COMMIT_TIMEOUT_S
-        while (error := self._try_to_commit(offsets)) is not None:
-            if error.code() in LOST:
-                return False
-            if error.code() not in PASSING or time.monotonic() > deadline_s:
-                raise from_kafka(error, "committing offsets")
-            time.sleep(COMMIT_RETRY_S)
+        error = self._committer.now(offsets, timeout_s)
+        if error is not None and error.code() in LOST:
+            return False
+        if error is not None:
+            raise from_kafka(error, "committing offsets")
         self._unanswered = []
-        _note(parts)
+        self._note(parts)
         return True
-
-    def _try_to_commit(self, offsets: list[TopicPartition]) -> KafkaError | None:
-        try:
-            answer = self._client.commit(offsets=offsets, asynchronous=False) or ()
-        except KafkaException as failure:
-            error: KafkaError = failure.args[0]
-            return error
-        return next((place.error for place in answer if place.error is not None), None)
 
     def commit_attempt(self, part: Assigned, offset: int, is_suspect: bool) -> bool:
         """That this message is about to be tried. All before it in the partition must be done.
@@ -195,7 +198,7 @@ class Holdings:
         self.is_trying = True
         return self.commit_now(others, [attempt, *(each.progress(moment_ms) for each in others)])
 
-    def finish(self, keys: Iterable[Key]) -> list[Assigned]:
+    def finish(self, keys: Iterable[Key], deadline_s: float) -> list[Assigned]:
         """A last commit for these; returns what `commit` does. Marks go away, but where copies are on their way.
 
         What is before copies that can't be committed is committed nevertheless, before the error is raised.
@@ -205,12 +208,12 @@ class Holdings:
             if self.has_kept():
                 lost = self.commit()  # else nobody will see the copies: their sources are not done
         finally:
-            self.wait_for_acknowledgements()
+            self.wait_for_acknowledgements(_until(deadline_s))
             ours = [self.parts[key] for key in keys if key in self.parts]
-            self._commit_last([part for part in ours if part.begun and part not in lost])
+            self._commit_last([part for part in ours if part.begun and part not in lost], deadline_s)
         return lost
 
-    def _commit_last(self, parts: list[Assigned]) -> None:
+    def _commit_last(self, parts: list[Assigned], deadline_s: float) -> None:
         if self.transactional is not None and self.transactional.is_in_doubt:
             # Their positions may be behind the copies already, with them, and must not come back before them.
             parts = [part for part in parts if not part.ledger.on_their_way]
@@ -224,15 +227,21 @@ class Holdings:
             for part in parts
         ]
         try:
-            self.commit_now(parts, offsets)
+            self.commit_now(parts, offsets, _until(deadline_s))
         except PenstockError as failure:
             log.warning("%s What was done since the last commit will be done again.", failure)
 
     def close(self) -> None:
+        self._committer.heard = self._heard_before
         if self.acknowledged is not None:
             self.acknowledged.close()
 
+    def _note(self, parts: list[Assigned]) -> None:
+        for part in parts:
+            part.ledger.committed = part.ledger.position
+            self._unsure.discard(part.key)
 
-def _note(parts: list[Assigned]) -> None:
-    for part in parts:
-        part.ledger.committed = part.ledger.position
+
+def _until(deadline_s: float) -> float:
+    """A last try is always worth a moment."""
+    return max(MOMENT_S, deadline_s - time.monotonic())

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from penstock.client.commits import PASSING
+from penstock.client.committer import PASSING
 from penstock.client.errors import UsageError, from_kafka
+from penstock.client.listeners import tell
 from penstock.client.retrying.assigned import Assigned
 from penstock.client.retrying.deaths import Mark
 from penstock.client.retrying.headers import split
@@ -62,22 +63,26 @@ class Membership:
 
     def leave(self) -> None:
         """Also when the last commit fails: nothing must be committed later in the name of what was given up here."""
-        keys = set(self._holdings.parts)
+        deadline_s = time.monotonic() + self._source.committer.timeout_s
         try:
-            self._holdings.finish(keys)
+            self._source.committer.settle()  # the last commit comes behind all others
+            self._holdings.finish(set(self._holdings.parts), deadline_s)
         finally:
-            self._drop(keys)
-            self._source.client.unsubscribe()
+            self._drop(set(self._holdings.parts))
+            if not self._source.committer.is_stuck:
+                self._source.client.unsubscribe()
 
     # ---- rebalances
 
     def _assigned(self, client: Consumer, partitions: list[TopicPartition]) -> None:
         keys = [(place.topic, place.partition) for place in partitions]
         self._source.reader.came(keys)
-        for listener in self._source.on_assign:
-            listener(keys)
-        if not keys:
-            return
+        with self._source.committer.within():
+            tell(self._source.on_assign, keys)
+            if keys:
+                self._take_over(client, keys)
+
+    def _take_over(self, client: Consumer, keys: list[Key]) -> None:
         fresh = []
         for place in _committed(client, keys):
             part = Assigned((place.topic, place.partition), self._places[place.topic], now_ms())
@@ -92,10 +97,15 @@ class Membership:
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         keys = {(place.topic, place.partition) for place in partitions}
-        for listener in self._source.on_revoke:
-            listener(sorted(keys))
+        with self._source.committer.within():
+            try:
+                tell(self._source.on_revoke, sorted(keys))
+            finally:
+                self._give_up(keys)
+
+    def _give_up(self, keys: set[Key]) -> None:
         try:
-            lost = self._holdings.finish(keys)
+            lost = self._holdings.finish(keys, time.monotonic() + self._source.committer.timeout_s)
         finally:
             self._drop(keys)
         for part in lost:
@@ -105,9 +115,11 @@ class Membership:
     def _lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         """Another has them already. What we did since the last commit is done again, by it."""
         keys = {(place.topic, place.partition) for place in partitions}
-        for listener in self._source.on_lost:
-            listener(sorted(keys))
-        self._drop(keys)
+        with self._source.committer.within():
+            try:
+                tell(self._source.on_lost, sorted(keys))
+            finally:
+                self._drop(keys)
 
     def _drop(self, keys: set[Key]) -> None:
         self._holdings.drop(keys)

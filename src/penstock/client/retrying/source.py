@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.client.committer import Committer
 from penstock.client.filtering import HeaderFilter
 from penstock.client.message import Place
 from penstock.client.retrying.policy import Retry
@@ -14,7 +15,7 @@ from penstock.client.serializers import Decoder
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-    from penstock.client.reader import Listener
+    from penstock.client.listeners import Listener
 
 
 class Told(Protocol):
@@ -39,6 +40,7 @@ class Source:
     commit_interval_s: float
     commit_every: int
     reader: Told
+    committer: Committer
     on_assign: tuple[Listener, ...] = ()
     on_revoke: tuple[Listener, ...] = ()
     on_lost: tuple[Listener, ...] = ()
