@@ -198,12 +198,12 @@ class AsyncConsumer(Generic[K, V]):
         """Calls the handler with messages, until `stop()` or a signal. Coroutine functions run in this loop."""
         loop = asyncio.get_running_loop()
         with ending_on_signals(self.stop) if self._handle_signals else nullcontext():
-            running = asyncio.ensure_future(self._in_thread(handling().run, self.consumer, loop))
+            running = loop.run_in_executor(self._thread, handling().run, self.consumer, loop)
             try:
                 await asyncio.shield(running)
             except asyncio.CancelledError:
                 self.stop()  # the message in hand is finished, and its offset is stored, before the task ends
-                await running
+                await asyncio.shield(running)  # no task, which a loop that ends would cancel as well
                 raise
 
     # ---- the end

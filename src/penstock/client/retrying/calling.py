@@ -10,7 +10,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, Protocol
 
 from penstock.client.errors import HandlerTimedOut, UsageError
@@ -44,6 +44,10 @@ class AllStuck(BaseException):
             f"{STUCK_MAX} calls of the handler hang, and none of them can be ended.",
             "Give what the handler waits for a time-out of its own, or use an async handler, which is cancelled.",
         )
+
+
+class Cancelled(BaseException):
+    """The task of a handler was, mostly because its loop ends. Its message has not failed, and goes back."""
 
 
 class Direct:
@@ -129,7 +133,29 @@ class OnLoop:
         self._timeout_ms = timeout_ms
 
     def __call__(self, message: AnyMessage) -> None:
-        asyncio.run_coroutine_threadsafe(self._limited(message), self._loop).result()
+        failed: list[BaseException] = []
+        coroutine = self._until_cancelled(message, failed)
+        try:
+            running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
+            raise Cancelled from None
+        try:
+            running.result()
+        except CancelledError:
+            if failed:
+                raise
+            raise Cancelled from None
+
+    async def _until_cancelled(self, message: AnyMessage, failed: list[BaseException]) -> None:
+        try:
+            await self._limited(message)
+        except BaseException as failure:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from None
+            failed.append(failure)  # also if it was cancelled: what the handler waited for was, and not itself
+            raise
 
     async def _limited(self, message: AnyMessage) -> None:
         if self._timeout_ms is None:

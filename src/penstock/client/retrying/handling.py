@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from penstock.client.admin import connection_of, is_missing
 from penstock.client.delivery import CommitOrder
 from penstock.client.errors import SettingsError, UsageError, from_kafka, near_miss
-from penstock.client.retrying.calling import AllStuck, Call, Direct, InThread, OnLoop
+from penstock.client.retrying.calling import AllStuck, Call, Cancelled, Direct, InThread, OnLoop
 from penstock.client.retrying.policy import Duration, Retry, milliseconds, spoken
 from penstock.client.retrying.source import Options, Source
 from penstock.client.retrying.topics import places
@@ -185,6 +185,8 @@ def _run_with_retries(work: Work, function: Callable[..., Any], call: Call) -> N
         work.run(function)
     except AllStuck as stuck:
         raise stuck.as_error() from None
+    except Cancelled:
+        raise asyncio.CancelledError from None
     finally:
         try:
             work.close()
@@ -219,6 +221,8 @@ def _run_plainly(consumer: Consumer[Any, Any], call: Call) -> None:
     try:
         for message in consumer:
             call(message)
+    except Cancelled:
+        raise asyncio.CancelledError from None
     finally:
         call.close()
 
