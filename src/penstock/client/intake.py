@@ -95,6 +95,8 @@ class Intake:
             if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 log.warning("there is no topic %r yet; waiting for it", raw.topic())
                 self._missing.add(raw.topic())
+            elif error is not None and error.code() == KafkaError._MAX_POLL_EXCEEDED:
+                log.warning("the program took longer than max.poll.interval.ms: the group reads again what it had")
             elif error is not None and error.code() not in SILENT and not error.retriable():
                 self.rewind(begins_of(good))
                 topic = raw.topic()

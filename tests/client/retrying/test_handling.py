@@ -427,3 +427,33 @@ def test_a_broker_that_restarts_during_retries_costs_no_message_and_no_attempt(
     assert {letter.parked.attempts for letter in copies(broker.bootstrap, letters)} == {3}
     assert Counter(calls) == Counter([*range(count), *failing, *failing]), "nothing was called twice after success"
     assert sum(at for at, _ in committed(broker.bootstrap, group, topic, 2)) == count
+
+
+@pytest.mark.parametrize("handles", [True, False])
+def test_who_took_too_long_for_its_group_joins_again_and_goes_on(
+    bootstrap: str, make_topic: MakeTopic, group: str, handles: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic()
+    produce(bootstrap, topic, range(3), key=lambda value: None)
+    short = {"max.poll.interval.ms": 500, "session.timeout.ms": 500, "heartbeat.interval.ms": 50}
+    consumer: Consumer[Any, Any] = Consumer(bootstrap, group, topic, value="json", settings=short, commit_interval_s=60)
+    calls: list[int] = []
+
+    def handle(message: Any) -> None:
+        calls.append(message.value)
+        if len(calls) == 1:
+            time.sleep(1.2)
+        if message.value == 2:
+            consumer.stop()
+
+    if handles:
+        consumer.handler(retry=QUICK, dead_letter=True)(handle)
+        consumer.run()
+    else:
+        for message in consumer.messages(timeout=WAIT_S):
+            handle(message)
+        consumer.reader.count_in_hand()
+    consumer.close()
+    assert calls == [0, 0, 1, 2]
+    assert committed(bootstrap, group, topic) == [(3, "")]
+    assert "max.poll.interval.ms" in caplog.text

@@ -10,6 +10,7 @@ Partitions come and go only while librdkafka is asked for messages, and so never
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -41,7 +42,17 @@ SEND_WITHIN_S = 0.02  # copies of what failed wait for others, but not for slow 
 PARKED_KEYS_MAX = 100_000  # in a partition, where order is kept; beyond that its origin waits
 LOOK_AGAIN_MS = 500
 DIED = f"{ProcessDied.__module__}.{ProcessDied.__qualname__}"
-SILENT = frozenset({KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})
+SILENT = frozenset(
+    {KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._MAX_POLL_EXCEEDED}
+)
+
+
+TOO_SLOW = (
+    "the handler took longer than max.poll.interval.ms, so the group has given its partitions away. It joins again, "
+    "and what was not committed is handled again. Raise max.poll.interval.ms in settings, or give the handler a timeout"
+)
+
+log = logging.getLogger("penstock.client")
 
 
 class Work:
@@ -203,16 +214,19 @@ class Work:
             first = self._client.poll(timeout_s)
             if first is None:
                 return [], None
-            if not many:
-                batch = [first]
-            else:
-                self._gone.clear()
-                batch = self._client.consume(self._batch_max - 1, 0) if self._batch_max > 1 else []
-                if (first.topic(), first.partition()) not in self._gone:  # else it comes again, for whoever has it now
-                    batch.insert(0, first)
+            self._gone.clear()
+            batch = [first]
+            if many and self._batch_max > 1:
+                batch += self._client.consume(self._batch_max - 1, 0)
+            has_trouble = has_errors(batch)
+            if has_trouble and any(map(_is_too_slow, batch)):
+                log.warning(TOO_SLOW)
+                batch += self._client.consume(1, 0)  # behind the error it says which partitions went
         except KafkaException as failure:
             raise from_kafka(failure.args[0], "reading") from failure
-        if not has_errors(batch):
+        if self._gone:  # what was read of these comes again, for whoever has them now
+            batch = [raw for raw in batch if (raw.topic(), raw.partition()) not in self._gone]
+        if not has_trouble:
             return batch, None
         return [raw for raw in batch if raw.error() is None], _trouble_in(batch)
 
@@ -470,6 +484,11 @@ def _only_topic(places: Iterable[Key]) -> str | None:
     """Of which all are, if so."""
     topics = {topic for topic, _ in places}
     return topics.pop() if len(topics) == 1 else None
+
+
+def _is_too_slow(raw: RawMessage) -> bool:
+    error = raw.error()
+    return error is not None and error.code() == KafkaError._MAX_POLL_EXCEEDED
 
 
 def _trouble_in(batch: list[RawMessage]) -> PenstockError | None:
