@@ -200,9 +200,14 @@ async def test_a_loop_of_asyncio_after_stop_reads_on(broker: PenstockBroker) -> 
     assert sorted(seen) == [str(number) for number in range(10)]
 
 
-def test_a_handler_and_loops_take_turns(broker: PenstockBroker) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"partition.assignment.strategy": "cooperative-sticky"}, {"group.protocol": "consumer"}],
+    ids=["eager", "cooperative", "consumer"],
+)
+def test_a_handler_and_loops_take_turns(broker: PenstockBroker, settings: dict[str, str]) -> None:
     seen: list[str] = []
-    with make(broker) as consumer:
+    with make(broker, settings=settings) as consumer:
 
         @consumer.handler
         def handle(message: Any) -> None:

@@ -364,6 +364,8 @@ class Reader:
         self.positions.clear()
         self._sought.clear()
         self.places = None
+        # Where partitions go one by one (KIP-429, KIP-848), who only subscribes anew keeps them, and is not told so.
+        self.kafka.unsubscribe()
 
     # ---- the end
 
