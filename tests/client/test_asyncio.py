@@ -167,3 +167,21 @@ async def test_a_signal_ends_the_work_on_a_queue(bootstrap: str, make_topic: Mak
                 done.append(job.value)
                 os.kill(os.getpid(), signal.SIGTERM)
     assert done == [1]
+
+
+async def test_a_message_that_is_looked_at_counts_as_unprocessed(
+    bootstrap: str, make_topic: MakeTopic, unique: Unique
+) -> None:
+    """As another task asks, through the consumer's thread, while this one takes the message."""
+    topic = make_topic()
+    async with AsyncProducer(bootstrap) as producer:
+        for number in range(3):
+            await producer.send(topic, str(number))
+    asked: list[int] = []
+
+    def ask(headers: object) -> bool:
+        asked.append(consumer.consumer.reader.unprocessed()[topic, 0])
+        return True
+
+    async with AsyncConsumer[bytes, bytes](bootstrap, unique("group"), topic, where=ask) as consumer:
+        assert [message.offset async for message in consumer.messages(3, 20)] == asked == [0, 1, 2]

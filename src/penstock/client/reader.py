@@ -24,10 +24,10 @@ from confluent_kafka import TopicPartition
 from penstock.client.commits import Commits, as_places
 from penstock.client.delivery import CommitOrder, DeliveryMode
 from penstock.client.errors import CommitFailed, PenstockError
-from penstock.client.filtering import HeaderFilter
+from penstock.client.filtering import HeaderFilter, headers_of, unreadable
 from penstock.client.intake import Intake
 from penstock.client.listeners import Listener, tell
-from penstock.client.message import Message, Place, take_last
+from penstock.client.message import Header, Message, Place, take_last
 from penstock.client.serializers import Decoder
 from penstock.client.settings import Settings
 from penstock.client.spans import Spans, begins_of, ends_of, extend, spans_of
@@ -125,11 +125,19 @@ class Reader:
 
     def hand_out(self) -> Message[Any, Any] | None:
         """The next one of the batch, or None where the filter does not want it. It is in hand then."""
+        self._in_hand = True  # before it is taken: another thread may ask how far we are, and must not count it
         raw = self._left.pop()
-        if self.filter is not None and not self.filter.accepts(raw.headers() or []):
+        if self.filter is not None and not self.filter.accepts(self._headers(raw)):
+            self._in_hand = False
             return None
-        self._in_hand = True
         return self._checked(self.decoder.decode(raw))
+
+    def _headers(self, raw: Any) -> list[Header]:
+        headers = headers_of(raw)
+        if headers is None:
+            self._in_hand = True
+            raise unreadable(raw)
+        return headers
 
     def _checked(self, message: Message[Any, Any]) -> Message[Any, Any]:
         if message.poison is not None and not self.keeps_poison:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.client.filtering import headers_of
 from penstock.client.retrying.assigned import Assigned
 from penstock.client.retrying.headers import Failure, Header, Parked, Place, iso
 from penstock.client.retrying.parking import Copy
@@ -47,5 +48,5 @@ def copy_of(
         due_at_ms,
         place,
     )
-    headers = (raw.headers() or []) if hand.headers is None else hand.headers
+    headers = (headers_of(raw) or []) if hand.headers is None else hand.headers
     return Copy(topic, parked.origin.partition % partitions, raw.key(), raw.value(), headers, parked)

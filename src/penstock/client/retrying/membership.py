@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.client.committer import PASSING
 from penstock.client.errors import UsageError, from_kafka
+from penstock.client.filtering import headers_of
 from penstock.client.listeners import tell
 from penstock.client.retrying.assigned import Assigned
 from penstock.client.retrying.deaths import Mark
@@ -134,7 +135,7 @@ class Membership:
             targets = [(name, part.key[1] % self._partitions[name]) for name in part.places.names]
             handed_over = set()
             for raw in self._scan.since(targets, part.found.at_ms):
-                _, parked = split(raw.headers())  # type: ignore[arg-type]
+                _, parked = split(headers_of(raw))
                 if parked is not None and parked.source_key == part.key and parked.group == self._source.group:
                     handed_over.add(parked.source.offset)
             part.handed_over = frozenset(handed_over)
@@ -159,7 +160,7 @@ class Membership:
         keys = ParkedKeys()
         by_key = {tier.key: tier for tier in tiers}
         for raw in self._scan.behind({tier.key: max(tier.ledger.next_offset, 0) for tier in tiers}):
-            _, parked = split(raw.headers())  # type: ignore[arg-type]
+            _, parked = split(headers_of(raw))
             tier = by_key[raw.topic(), raw.partition()]  # type: ignore[index]
             if parked is None or parked.group != self._source.group or raw.offset() in tier.handed_over:
                 continue

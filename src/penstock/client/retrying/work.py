@@ -20,7 +20,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
 from penstock.client.errors import DeserializationError, PenstockError, ProcessDied, from_kafka
-from penstock.client.message import Message, has_errors
+from penstock.client.filtering import headers_of, unreadable
+from penstock.client.message import Header, Message, has_errors
 from penstock.client.pace import Pace
 from penstock.client.retrying.assigned import Assigned
 from penstock.client.retrying.copies import FOLLOWS, InHand, copy_of
@@ -345,7 +346,12 @@ class Work:
             self._waiting.hold(part.key, 0, raw)
             return None
         hand = InHand(part, raw, offset)
-        if not self._is_wanted(hand):
+        try:
+            is_wanted = self._is_wanted(hand)
+        except DeserializationError as poison:
+            self._lay_down(hand, poison, failure_of(poison, with_stack=False))
+            return None
+        if not is_wanted:
             self._pass(hand)
             return None
         if hand.parked is not None and (hand.parked.due_at_ms or 0) > now_ms():
@@ -365,8 +371,8 @@ class Work:
         if part.handed_over and hand.offset in part.handed_over:
             return False
         if not part.is_tier:
-            return self._source.filter is None or self._source.filter.accepts(raw.headers() or [])
-        hand.headers, hand.parked = split(raw.headers())
+            return self._source.filter is None or self._source.filter.accepts(_headers(raw))
+        hand.headers, hand.parked = split(_headers(raw))
         if hand.parked is None:
             return True
         hand.attempts = hand.parked.attempts
@@ -450,6 +456,11 @@ class Work:
         poison.let_go()
 
     def _hand_over(self, hand: InHand, topic: str, failure: Failure, due_at_ms: int | None) -> None:
+        if hand.headers is None:
+            hand.headers = headers_of(hand.raw)
+        if hand.headers is None and due_at_ms is not None:  # nobody must take what has lost its headers for the message
+            self._lay_down(hand, unreadable(hand.raw), failure)
+            return
         partitions = self._topics.partitions[topic]
         copy = copy_of(hand, self._source.group, topic, partitions, failure, due_at_ms, now_ms())
         self._holdings.hand_over(hand.part, hand.offset, copy)
@@ -484,6 +495,13 @@ def _only_topic(places: Iterable[Key]) -> str | None:
     """Of which all are, if so."""
     topics = {topic for topic, _ in places}
     return topics.pop() if len(topics) == 1 else None
+
+
+def _headers(raw: RawMessage) -> list[Header]:
+    headers = headers_of(raw)
+    if headers is None:
+        raise unreadable(raw)
+    return headers
 
 
 def _is_too_slow(raw: RawMessage) -> bool:
