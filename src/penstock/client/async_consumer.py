@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import datetime
 from types import TracebackType
@@ -256,7 +256,13 @@ class AsyncReadingTransaction(Generic[K, V]):
     async def __aenter__(self) -> Self:
         with ExitStack() as signals:
             signals.enter_context(self._consumer.until_signals())
-            self._transaction = await self._consumer._in_thread(self._begin)
+            beginning = self._consumer._thread.submit(self._begin)
+            try:
+                self._transaction = await asyncio.wrap_future(beginning)
+            except asyncio.CancelledError:
+                if not beginning.cancel():  # it begins all the same; what is asked of the consumer next waits for this
+                    self._consumer._thread.submit(_abandon, beginning)
+                raise
             self._signals = signals.pop_all()
         return self
 
@@ -269,3 +275,9 @@ class AsyncReadingTransaction(Generic[K, V]):
         assert self._transaction is not None
         with self._signals:
             await self._consumer._in_thread(self._transaction.__exit__, kind, error, trace)
+
+
+def _abandon(beginning: Future[Transaction[Any, Any]]) -> None:
+    """Behind the beginning of a transaction that nobody waits for any more, in its thread."""
+    if not beginning.cancelled() and beginning.exception() is None:
+        beginning.result().abandon()

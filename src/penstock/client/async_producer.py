@@ -111,8 +111,19 @@ class AsyncTransaction:
         return await self._producer.send(topic, value, **options)
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self._transaction.__enter__)
+        beginning = asyncio.ensure_future(asyncio.to_thread(self._transaction.__enter__))
+        try:
+            await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._abandon(beginning))
+            raise
         return self
+
+    async def _abandon(self, beginning: asyncio.Future[Any]) -> None:
+        """Its thread begins it all the same, and nobody else would end it."""
+        await asyncio.wait([beginning])
+        if not beginning.cancelled() and beginning.exception() is None:
+            await asyncio.to_thread(self._transaction.abandon)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

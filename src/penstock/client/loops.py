@@ -14,7 +14,7 @@ def until_signals(
     reader: Reader, count: int | None = None, timeout: float | None = None, in_all: bool = False
 ) -> Stream:
     """What `Reader.stream` gives."""
-    return reader.stream(count, timeout, in_all, _signals(reader))
+    return reader.stream(count, timeout, in_all, stopped_by_signals(reader))
 
 
 def until_stopped(reader: Reader, count: int | None, timeout: float | None) -> Stream:
@@ -26,13 +26,13 @@ def until_stopped(reader: Reader, count: int | None, timeout: float | None) -> S
 def _during_loop(reader: Reader) -> Iterator[None]:
     reader.begin_again()
     try:
-        with _signals(reader):
+        with stopped_by_signals(reader):
             yield
     finally:
         reader.note_end()
 
 
-def _signals(reader: Reader) -> AbstractContextManager[None]:
+def stopped_by_signals(reader: Reader) -> AbstractContextManager[None]:
     """While this lasts, a signal stops the reader; one that comes when it is stopped is not ours."""
     is_ours = reader.handles_signals and not reader.stopping
     return ending_on_signals(reader.stop_for_good) if is_ours else nullcontext()

@@ -9,7 +9,9 @@ such as a message that is too large, is aborted and raised as what it is.
 from __future__ import annotations
 
 import time
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
@@ -32,7 +34,7 @@ from penstock.client.errors import (
     no_broker,
 )
 from penstock.client.kinds import K, V
-from penstock.client.loops import until_signals
+from penstock.client.loops import stopped_by_signals, until_signals
 from penstock.client.message import Message, Place
 from penstock.client.names import check_timeout
 from penstock.client.options import SendOptions
@@ -54,6 +56,7 @@ class Transaction(Generic[K, V]):
     def __init__(self, producer: Producer, reader: Reader | None = None) -> None:
         self._producer = producer
         self._reader = reader
+        self._signals = ExitStack()  # a signal ends it in order, until it is decided
         self._lost: list[Place] = []  # what it read of, and another member of the group will read again
         timeout_ms = producer.settings.get("transaction.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS)
         self._patience_s = 2 * int(timeout_ms) / 1000
@@ -92,7 +95,11 @@ class Transaction(Generic[K, V]):
     # ---- begin and end
 
     def __enter__(self) -> Self:
-        self._producer.begin_transaction(self)
+        with ExitStack() as signals:
+            if self._reader is not None:
+                signals.enter_context(stopped_by_signals(self._reader))
+            self._producer.begin_transaction(self)
+            self._signals = signals.pop_all()
         if self._reader is not None:
             self._reader.settle()
             self._reader.read_since = {}
@@ -104,16 +111,21 @@ class Transaction(Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if error is None:
-                self._commit()
-            else:
-                after(error, self._abort, "the transaction could not be aborted")
+            with self._signals:
+                if error is None:
+                    self._commit()
+                else:
+                    after(error, self._abort, "the transaction could not be aborted")
         finally:
             self._producer.end_transaction()
             if self._reader is not None:
                 self._reader.read_since = None
                 self._reader.on_revoke.remove(self._taken_away)
                 self._reader.on_lost.remove(self._taken_away)
+
+    def abandon(self) -> None:
+        """Ends what has begun, and nobody wants any more."""
+        self.__exit__(CancelledError, CancelledError(), None)
 
     def _commit(self) -> None:
         try:
