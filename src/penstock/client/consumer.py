@@ -240,7 +240,8 @@ class Consumer(Generic[K, V]):
         self._wait_to_join()  # the first time: else it would not know which they are
         unprocessed = (self.running or self.reader).unprocessed()
         starts_early = self.settings["auto.offset.reset"] == "earliest"
-        return lags(self.reader.kafka, unprocessed, starts_early)
+        paused = self.reader.paused.union(() if self.running is None else self.running.paused())
+        return lags(self.reader.kafka, unprocessed, starts_early, paused)
 
     @property
     def lag(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, TopicPartition
 from confluent_kafka import Consumer as KafkaConsumer
@@ -26,16 +26,19 @@ def offsets_at(kafka: KafkaConsumer, places: Iterable[Place], timestamp_ms: int)
     return {(each.topic, each.partition): each.offset if each.offset >= 0 else OFFSET_END for each in found}
 
 
-def lags(kafka: KafkaConsumer, unprocessed: Mapping[Place, int], starts_early: bool) -> dict[Place, int]:
+def lags(
+    kafka: KafkaConsumer, unprocessed: Mapping[Place, int], starts_early: bool, paused: Container[Place] = ()
+) -> dict[Place, int]:
     """How far the partitions' ends are from what was processed. librdkafka knows both, once it has read.
 
     Its position is behind the last message that it gave away, and behind markers of transactions that nobody is given;
-    so it counts, except for what is still `unprocessed`. Of a seek it does not know until it has read again.
+    so it counts, except for what is still `unprocessed`. Of a seek it does not know until it has read again, nor of the
+    end of what is `paused`, so the broker is asked for that.
     """
     found = {}
     for each in kafka.position(kafka.assignment()):
         place = each.topic, each.partition
-        low, high = _watermarks(kafka, each)
+        low, high = _watermarks(kafka, each, place not in paused)
         if place in unprocessed:
             position = {OFFSET_BEGINNING: low, OFFSET_END: high}.get(unprocessed[place], unprocessed[place])
         elif each.offset >= 0:
@@ -46,9 +49,9 @@ def lags(kafka: KafkaConsumer, unprocessed: Mapping[Place, int], starts_early: b
     return found
 
 
-def _watermarks(kafka: KafkaConsumer, place: TopicPartition) -> tuple[int, int]:
+def _watermarks(kafka: KafkaConsumer, place: TopicPartition, is_read: bool) -> tuple[int, int]:
     try:
-        low, high = kafka.get_watermark_offsets(place, cached=True)
+        low, high = kafka.get_watermark_offsets(place, cached=True) if is_read else (-1, -1)
         if low >= 0 and high >= 0:
             return low, high
         return kafka.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT_S)

@@ -72,6 +72,7 @@ class Reader:
         self._since_commit = 0
         interval_ms = int(settings.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS))
         self._give_back_s = interval_ms / 1000 / 3
+        self.paused: set[Place] = set()
         self._sought: dict[Place, int] = {}  # where to, of what may not have been read since
         self._intake = Intake(settings, batch_max, commits.committer.answered)
         self.kafka = self._intake.kafka
@@ -185,7 +186,7 @@ class Reader:
         del self._batch[int(self._in_hand) :]
         self._left.clear()
         self._intake.take_few()
-        self._intake.rewind(begins_of(left))
+        self._rewind(begins_of(left))
 
     # ---- how far
 
@@ -286,10 +287,17 @@ class Reader:
     def pause(self, places: Iterable[Place]) -> None:
         chosen = list(places)
         self.kafka.pause([TopicPartition(*place) for place in chosen])
-        self._intake.rewind(self.drop(chosen))
+        self.paused.update(chosen)
+        self._rewind(self.drop(chosen))
 
     def resume(self, places: Iterable[Place]) -> None:
-        self.kafka.resume([TopicPartition(*place) for place in places])
+        chosen = list(places)
+        self.kafka.resume([TopicPartition(*place) for place in chosen])
+        self.paused.difference_update(chosen)
+
+    def _rewind(self, begins: dict[Place, int]) -> None:
+        self._intake.rewind(begins)
+        self._sought.update(begins)
 
     def wait_for_assignment(self, timeout_s: float) -> list[Place]:
         """Reads until the group has said what this member reads, be it nothing."""
@@ -358,6 +366,7 @@ class Reader:
         self._intake.gone.update(places)
         self.went(places)
         self.commits.forget(places)
+        self.paused.difference_update(places)
         for place in places:
             self.positions.pop(place, None)
             self._sought.pop(place, None)
@@ -371,6 +380,7 @@ class Reader:
         self._batch, self._left, self._in_hand = [], [], False
         self.positions.clear()
         self._sought.clear()
+        self.paused.clear()
         self.places = None
         # Where partitions go one by one (KIP-429, KIP-848), who only subscribes anew keeps them, and is not told so.
         self.kafka.unsubscribe()

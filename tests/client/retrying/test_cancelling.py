@@ -1,8 +1,11 @@
-"""Handlers that are coroutines, when their task is cancelled, or their loop ends: no message has failed by that."""
+"""Handlers that are cancelled, because a loop ends or somebody is in a hurry: no message has failed by that."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.client.async_consumer import AsyncConsumer
+from penstock.client.retrying.calling import InThread
 from tests.client.conftest import MakeTopic
 from tests.client.retrying.conftest import committed, copies, produce
 
@@ -89,3 +93,16 @@ async def test_a_handler_that_waits_for_what_was_cancelled_has_failed(
             assert time.monotonic() < deadline_s
         consumer.stop()
         await running
+
+
+def test_a_second_interrupt_does_not_wait_for_a_handler_that_hangs() -> None:
+    may_end = threading.Event()
+    call = InThread(lambda message: may_end.wait(WAIT_S), timeout_ms=60_000)
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    message: Any = None
+    with pytest.raises(KeyboardInterrupt):
+        call(message)
+    began_s = time.monotonic()
+    call.close()
+    assert time.monotonic() - began_s < WAIT_S / 2
+    may_end.set()

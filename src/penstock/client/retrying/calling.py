@@ -82,6 +82,9 @@ class InThread:
         except TimeoutError:
             self._give_up()
             raise _late(self._timeout_ms) from None
+        except BaseException:  # a second Ctrl-C: who is in such a hurry does not wait for the handler
+            self._give_up()
+            raise
         if failure is not None:
             raise failure
 

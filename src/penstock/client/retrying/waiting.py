@@ -26,6 +26,9 @@ class Waiting(Generic[Item]):
     def __len__(self) -> int:
         return len(self._held)
 
+    def keys(self) -> list[Key]:
+        return list(self._held)
+
     def hold(self, key: Key, due_at_ms: int, item: Item, in_front: bool = False) -> bool:
         """Whether this is the first of its partition, which must be paused now."""
         held = self._held.get(key)

@@ -169,6 +169,10 @@ class Work:
         parts = list(self._holdings.parts.values())
         return {part.key: part.ledger.position for part in parts if part.is_placed}
 
+    def paused(self) -> list[Key]:
+        """Partitions of which nothing is read now. May be asked from any thread."""
+        return self._waiting.keys()
+
     def give_back(self) -> None:
         self._return(self._take_hand().raw)
 
