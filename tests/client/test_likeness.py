@@ -42,7 +42,7 @@ INSIDE = {
     Consumer: {"begin", "check_plain", "is_missing", "handing_over"},
     Queue: {"take", "acknowledge", "fail", "interrupt", "give_up", "check_open"},
     Topic: {"producer_options", "consumer_options"},
-    Transaction: {"check_not_lost"},
+    Transaction: {"check_not_lost", "abandon"},
 }  # fmt: skip
 AWAITED = {"lag", "lags"}  # a property can't be
 
