@@ -107,6 +107,11 @@ class Holdings:
         if self.acknowledged is not None:
             self.acknowledged.dispatch()
 
+    def dispatch_due(self) -> None:
+        """What has waited for others long enough."""
+        if self.acknowledged is not None:
+            self.acknowledged.dispatch_due()
+
     def has_kept(self) -> bool:
         return self.transactional is not None and bool(self.transactional.kept)
 

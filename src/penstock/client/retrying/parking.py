@@ -27,6 +27,7 @@ TRANSACTION_TIMEOUT_S = 30.0
 TRANSACTION_TRIES = 5
 # What a process leaves open when it dies holds up who reads behind it. All of a transaction is there when it begins.
 OPEN_MS_MAX = 10_000
+SEND_WITHIN_S = 0.02  # copies wait for others, but not for slow handlers
 LINGER_MS = 20  # what is parked has time; fewer and larger batches cost the brokers less
 MESSAGE_BYTES_MAX = 1_000_000_000  # the topic decides; librdkafka's own limit would be too small for our headers
 
@@ -72,6 +73,7 @@ class Acknowledged:
         self._producer = Producer(producer_settings(client))
         self._failed: PenstockError | None = None
         self._to_send: list[tuple[Copy, Callable[[], None]]] = []
+        self._send_at_s = 0.0  # when the first of these has waited long enough
         self.on_their_way = 0
 
     def send(self, copy: Copy, when_done: Callable[[], None]) -> None:
@@ -80,17 +82,23 @@ class Acknowledged:
         if self.on_their_way >= ON_THEIR_WAY_MAX:
             self._wait_for_room()
         self.on_their_way += 1
+        if not self._to_send:
+            self._send_at_s = time.monotonic() + SEND_WITHIN_S
         self._to_send.append((copy, when_done))
 
-    def dispatch(self) -> None:
+    def dispatch_due(self) -> None:
         """Several in a row cost much less than each by itself, which wakes librdkafka's threads every time."""
+        if self._to_send and time.monotonic() >= self._send_at_s:
+            self.dispatch()
+
+    def dispatch(self) -> None:
         sending, self._to_send = self._to_send, []
         for copy, when_done in sending:
             self._produce(copy, when_done)
 
     def poll(self) -> None:
         if self.on_their_way:
-            self.dispatch()
+            self.dispatch_due()
             self._producer.poll(0)
             self.check()
 

@@ -29,6 +29,7 @@ from penstock.client.retrying.creating import Topics
 from penstock.client.retrying.headers import Failure, Parked, failure_of, split
 from penstock.client.retrying.holdings import Holdings, now_ms
 from penstock.client.retrying.membership import Membership
+from penstock.client.retrying.parking import SEND_WITHIN_S
 from penstock.client.retrying.policy import ONCE
 from penstock.client.retrying.returned import Returned
 from penstock.client.retrying.source import Options, Source
@@ -39,7 +40,6 @@ from penstock.client.spans import begins_of, ends_of
 BATCH_MAX = 500  # fewer than what makes Python look for garbage (700), which it does not find among messages
 POLL_EVERY_S = 1.0  # also while there is work: a rebalance must not wait for a whole batch
 STOP_WITHIN_S = 0.2
-SEND_WITHIN_S = 0.02  # copies of what failed wait for others, but not for slow handlers
 PARKED_KEYS_MAX = 100_000  # in a partition, where order is kept; beyond that its origin waits
 LOOK_AGAIN_MS = 500
 DIED = f"{ProcessDied.__module__}.{ProcessDied.__qualname__}"
@@ -216,7 +216,10 @@ class Work:
     def _read(self, timeout_s: float, many: bool) -> tuple[list[RawMessage], PenstockError | None]:
         """Waits for one, and takes what came with it; and what is to be raised behind that."""
         try:
-            first = self._client.poll(timeout_s)
+            first = self._client.poll(0)
+            if first is None:
+                self._holdings.dispatch()  # no others come for them to wait for
+                first = self._client.poll(timeout_s) if timeout_s > 0 else None
             if first is None:
                 return [], None
             self._gone.clear()
@@ -322,7 +325,7 @@ class Work:
         finally:
             self._settle(batch[:done])
             self._backlog.extendleft(reversed(batch[done:]))
-            self._holdings.dispatch()
+            self._holdings.dispatch_due()
 
     def _settle(self, done: list[RawMessage]) -> None:
         """These were handled, or handed over."""
