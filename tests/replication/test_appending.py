@@ -113,6 +113,24 @@ def test_log_append_time_is_the_brokers_clock(tmp_path: Path) -> None:
     assert found.timestamp_ms == NOW_MS + 3
 
 
+@pytest.mark.parametrize(("compression", "newest"), [(Compression.NONE, NOW_MS + 2), (Compression.GZIP, NOW_MS)])
+def test_the_newest_time_of_a_batch_is_found_where_the_client_left_it_out(
+    tmp_path: Path, compression: Compression, newest: int
+) -> None:
+    led = Led(tmp_path, **OS)
+    sent = bytearray(batch(3, timestamps=[NOW_MS, NOW_MS + 2, NOW_MS + 1], compression=compression))
+    struct.pack_into(">q", sent, 35, -1)
+    struct.pack_into(">I", sent, 17, crc32c(sent[21:]))
+    led.append(sent)
+    led.end_turn()
+    stored = (tmp_path / "t-0" / f"{0:020d}.log").read_bytes()
+    assert read_header(stored).max_timestamp == newest
+    assert [r.timestamp_ms for r in read_records(stored, 1 << 20, check_crc=True)] == [NOW_MS, NOW_MS + 2, NOW_MS + 1]
+    found = led.partition.log.max_timestamp()
+    assert found is not None
+    assert found.timestamp_ms == NOW_MS + 2
+
+
 def test_under_create_time_the_answer_has_no_append_time(tmp_path: Path) -> None:
     assert Led(tmp_path, **OS).append() == (0, 1, -1)
 

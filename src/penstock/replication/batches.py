@@ -8,6 +8,7 @@ from typing import Final
 from crc32c import crc32c
 
 from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.record_batch import read_records
 
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -22,6 +23,7 @@ and how many records there are."""
 
 stamp = Struct(">qii").pack_into  # base offset, length, leader epoch
 _int64 = Struct(">q").pack_into
+_read_int64 = Struct(">q").unpack_from
 
 
 def stamp_append_time(batch: memoryview, attributes: int, now_ms: int) -> None:
@@ -29,6 +31,20 @@ def stamp_append_time(batch: memoryview, attributes: int, now_ms: int) -> None:
     _int64(batch, 35, now_ms)
     batch[21:23] = (attributes | LOG_APPEND_TIME).to_bytes(2, "big")
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+
+
+def stamp_max_timestamp(batch: memoryview, attributes: int) -> int:
+    """Some clients leave it out, and searches by time go by it, and retention. Kafka finds it anew for everyone, which
+    would be dear here: so only for these, and where that means to decompress, the first record speaks for all."""
+    (base,) = _read_int64(batch, 27)
+    found: int = base
+    if base < 0:
+        return found
+    if not attributes & COMPRESSION_MASK:
+        found = max(record.timestamp_ms for record in read_records(batch, 0))
+    _int64(batch, 35, found)
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    return found
 
 
 def check_attributes(attributes: int, producer_id: int, may_be_transactional: bool) -> None:

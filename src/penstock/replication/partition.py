@@ -29,6 +29,7 @@ from penstock.replication.batches import (
     refuse,
     stamp,
     stamp_append_time,
+    stamp_max_timestamp,
 )
 from penstock.replication.commit import Commits
 from penstock.replication.in_sync import InSyncReplicas
@@ -152,6 +153,8 @@ class Partition:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (crc does not match in {self.name})")
         if attributes & (TRANSACTIONAL | COMPRESSION_MASK):
             check_attributes(attributes, producer_id, may_be_transactional)
+        if max_timestamp < 0 and not settings.log_append_time:
+            max_timestamp = stamp_max_timestamp(batch, attributes)
         ahead_ms = max_timestamp - now_ms
         out_of_range = ahead_ms > settings.timestamp_after_max_ms or -ahead_ms > settings.timestamp_before_max_ms
         if out_of_range and not settings.log_append_time:
