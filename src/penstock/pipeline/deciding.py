@@ -20,7 +20,10 @@ from contextlib import suppress
 from penstock.pipeline import transactions
 from penstock.pipeline.brokers import Brokers
 from penstock.pipeline.decisions import (
+    CLAIM,
+    DONE,
     PLACE,
+    STUCK,
     TOPIC,
     Decision,
     Write,
@@ -29,7 +32,6 @@ from penstock.pipeline.decisions import (
     read_for,
     stuck_value,
 )
-from penstock.pipeline.decisions_read import CLAIM, DONE, STUCK
 from penstock.pipeline.problem import Expired, Fenced, HeldBack, PipelineError
 from penstock.pipeline.producing import Producer
 from penstock.pipeline.sealing import Encoded

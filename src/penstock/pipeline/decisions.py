@@ -8,7 +8,11 @@
     #claim             of whoever has claimed last, and only a place in the log
 
 Once a decision is there, its transactions are to be committed, by whoever comes next. What was not written by a sink,
-and can't be read, is nobody's decision and is passed over. A decision that is done is read without its transactions.
+and can't be read, is nobody's decision and is passed over.
+
+The topic is read from its beginning each time: whatever was kept of it elsewhere could be older than what it holds. Of
+what others have done already, which is nearly all of it, no more is looked at than the number at the beginning of a
+value. A decision that is done is read without its transactions.
 """
 
 from __future__ import annotations
@@ -16,14 +20,13 @@ from __future__ import annotations
 import json
 import logging
 import os.path
-import sqlite3
+import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.pipeline.brokers import EARLIEST, LATEST, Brokers, TopicPartition
-from penstock.pipeline.decisions_read import Known, ReadDecisions, opened
 from penstock.pipeline.fetching import OffsetRange, RangeFetcher
 from penstock.pipeline.problem import PipelineError
 from penstock.pipeline.transactions import Identity, Prepared
@@ -33,6 +36,10 @@ TOPIC = "__penstock_decisions"
 PLACE = TopicPartition(TOPIC, 0)
 STABLE_S_MAX = 60.0  # for somebody else's decision, which may hang as long as its transaction lasts
 DECISION_BYTES_MAX = 64 << 20
+DONE = "#done"
+STUCK = "#stuck"
+CLAIM = "#claim"
+BATCH = re.compile(rb'\{"batch":(0|[1-9][0-9]{0,17})[,}]')  # as sinks begin their values
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +65,8 @@ class Decision:
 
 def read_all(brokers: Brokers) -> dict[str, Decision]:
     """The newest decision of each sink, as far as all is committed now."""
-    stop = brokers.offsets({PLACE: LATEST}).get(PLACE, 0)
-    with opened(b"") as known:
-        known.add(0, _newest(brokers, 0, stop), stop)
-        return _decisions(known.all())
+    newest = _newest(brokers, brokers.offsets({PLACE: LATEST}).get(PLACE, 0))
+    return _decisions(_by_sink(newest))
 
 
 def read_for(brokers: Brokers, sink: str, stop: int) -> dict[str, Decision]:
@@ -69,60 +74,79 @@ def read_for(brokers: Brokers, sink: str, stop: int) -> dict[str, Decision]:
 
     Raises if the decision of that one sink can't be read.
     """
-    end = _wait_until_stable(brokers, stop)
-    topic = brokers.topics([TOPIC]).get(TOPIC)
-    try:
-        with opened(topic.topic_id if topic is not None else b"") as known:
-            return _decisions(_read_on(brokers, known, stop, end).of(sink), sink)
-    except (sqlite3.Error, OSError, RuntimeError) as error:  # nor is there always a home
-        log.info("what was read of decisions could not be kept: %s", error)
-        with opened(b"") as known:
-            return _decisions(_read_on(brokers, known, stop, end).of(sink), sink)
+    _wait_until_stable(brokers, stop)
+    known = _by_sink(_newest(brokers, stop))
+    own = sink.encode()
+    return _decisions({key: each for key, each in known.items() if key == own or not _is_done(each)}, own)
 
 
-def _read_on(brokers: Brokers, known: ReadDecisions, stop: int, end: int) -> ReadDecisions:
-    while (start := known.stop(end)) < stop:  # somebody else may have read on meanwhile
-        known.add(start, _newest(brokers, start, stop), stop)
-    return known
+class Known(NamedTuple):
+    """The newest records of one sink."""
+
+    decision: Record
+    done: Record | None
+    stuck: Record | None
 
 
-def _newest(brokers: Brokers, start: int, stop: int) -> dict[bytes, Record]:
-    first = max(start, brokers.offsets({PLACE: EARLIEST}).get(PLACE, 0))
-    return {
+def _newest(brokers: Brokers, stop: int) -> dict[bytes, Record]:
+    """By key, without those that were deleted."""
+    start = brokers.offsets({PLACE: EARLIEST}).get(PLACE, 0)
+    newest = {
         record.key or b"": record
-        for batch in RangeFetcher(brokers, OffsetRange(PLACE, first, stop)).batches()
+        for batch in RangeFetcher(brokers, OffsetRange(PLACE, start, stop)).batches()
         for record in read_records(batch, DECISION_BYTES_MAX, check_crc=True, compacted=True)
-        if record.offset >= start
+    }
+    return {key: record for key, record in newest.items() if record.value is not None}
+
+
+def _by_sink(newest: Mapping[bytes, Record]) -> dict[bytes, Known]:
+    done, stuck, claim = DONE.encode(), STUCK.encode(), CLAIM.encode()
+    return {
+        key: Known(record, newest.get(key + done), newest.get(key + stuck))
+        for key, record in newest.items()
+        if key != claim and not key.endswith((done, stuck))
     }
 
 
-def _decisions(known: Iterable[Known], sink: str | None = None) -> dict[str, Decision]:
+def _is_done(known: Known) -> bool:
+    """What can't be read is not, for whoever looks at it to tell."""
+    try:
+        return known.done is not None and _batch(known.done) >= _batch(known.decision)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _batch(record: Record) -> int:
+    value = record.value or b""
+    found = BATCH.match(value)
+    return int(found[1] if found is not None else json.loads(value)["batch"])
+
+
+def _decisions(known: Mapping[bytes, Known], own: bytes | None = None) -> dict[str, Decision]:
     found = {}
-    for each in known:
-        if each.decision is None:
-            continue
+    for key, each in known.items():
         try:
-            found[each.sink] = _decision(each)
+            sink = key.decode()
+            found[sink] = _decision(sink, each)
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            problem = f"the record at offset {each.offset} of {TOPIC} is no decision: {error!r}"
-            if each.sink == sink:
+            problem = f"the record at offset {each.decision.offset} of {TOPIC} is no decision: {error!r}"
+            if key == own:
                 raise PipelineError(problem) from error
             log.warning("%s; it is passed over", problem)
     return found
 
 
-def _wait_until_stable(brokers: Brokers, stop: int) -> int:
+def _wait_until_stable(brokers: Brokers, stop: int) -> None:
     """Until nothing is open that was written before: a decision that can't be seen yet would be taken twice. A leader
-    that was replaced, and does not know it, never comes so far. Returns up to where all is committed."""
+    that was replaced, and does not know it, never comes so far."""
     deadline = time.monotonic() + STABLE_S_MAX
-    while (end := brokers.offsets({PLACE: LATEST}).get(PLACE, 0)) < stop:
+    while brokers.offsets({PLACE: LATEST}).get(PLACE, 0) < stop:
         if time.monotonic() > deadline:
             raise PipelineError(
                 f"{TOPIC} can't be read up to offset {stop}: a transaction in it stays open ('penstock txn list' shows "
                 "whose it is), or its leader was replaced"
             )
         time.sleep(0.02)
-    return end
 
 
 # ---- values
@@ -161,10 +185,26 @@ def stuck_value(batch: int, now_ms: int, why: str) -> bytes:
     return json.dumps({"batch": batch, "tried_ms": now_ms, "why": why}, separators=(",", ":")).encode()
 
 
-def _decision(known: Known) -> Decision:
-    value = json.loads(known.decision or b"")
+def _decision(sink: str, known: Known) -> Decision:
+    value = json.loads(known.decision.value or b"")
+    batch = int(value["batch"])
+    done, stuck = (json.loads(each.value or b"") if each is not None else None for each in (known.done, known.stuck))
+    is_done = done is not None and int(done["batch"]) >= batch
+    return Decision(
+        sink,
+        batch,
+        _write(value),
+        value["topic"],
+        () if is_done else _transactions(value),
+        known.decision.timestamp_ms,
+        done_by=_write(done) if is_done else None,
+        tried_ms=int(stuck["tried_ms"]) if stuck is not None and int(stuck["batch"]) == batch else None,
+    )
+
+
+def _transactions(value: Any) -> tuple[Prepared, ...]:
     prefix, topics = str(value["prefix"]), [str(each) for each in value["topics"]]
-    transactions = tuple(
+    return tuple(
         Prepared(
             prefix + name,
             Identity(int(producer_id), int(epoch)),
@@ -172,18 +212,6 @@ def _decision(known: Known) -> Decision:
             int(offset),
         )
         for name, producer_id, epoch, topic, partition, offset in value["transactions"]
-    )
-    batch = int(value["batch"])
-    done, stuck = (json.loads(each) if each is not None else None for each in (known.done, known.stuck))
-    return Decision(
-        known.sink,
-        batch,
-        _write(value),
-        value["topic"],
-        transactions,
-        known.timestamp_ms,
-        done_by=_write(done) if done is not None and int(done["batch"]) >= batch else None,
-        tried_ms=int(stuck["tried_ms"]) if stuck is not None and int(stuck["batch"]) == batch else None,
     )
 
 
