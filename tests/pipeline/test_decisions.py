@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import uuid
@@ -13,6 +14,7 @@ import pytest
 from penstock.pipeline import decisions
 from penstock.pipeline.brokers import Brokers, TopicPartition
 from penstock.pipeline.decisions import Decision, Write, decision_value, done_value, stuck_value
+from penstock.pipeline.problem import PipelineError
 from penstock.pipeline.sink import PREFIX, StreamWriter, new_job
 from penstock.pipeline.transactions import Identity, Prepared
 from penstock.protocol.record_batch import Record
@@ -74,6 +76,53 @@ def test_what_others_have_done_is_not_parsed(read: Read, caplog: pytest.LogCaptu
         assert caplog.text == ""
         assert read({"other": b'{"batch":10,so', "other#done": b'{"batch":9,on'}) == {}
     assert "offset 0 of __penstock_decisions is no decision" in caplog.text
+
+
+def decided(**changes: object) -> bytes:
+    """What a sink would write, but for those fields."""
+    return json.dumps({**json.loads(DECIDED), **changes}).encode()
+
+
+def naming(*transaction: object) -> bytes:
+    return decided(transactions=[transaction])
+
+
+BAD = {
+    "no object": b"7",
+    "deep": b"[" * 100_000,
+    "infinite batch": decided(batch=float("inf")),
+    "long batch": decided(batch=1 << 70),
+    "too few fields": naming("name"),
+    "no such topic": naming("name", 1, 1, 5, 0, 0),
+    "long producer id": naming("name", 1 << 63, 1, 0, 0, 0),
+    "long epoch": naming("name", 1, 1 << 15, 0, 0, 0),
+    "long partition": naming("name", 1, 1, 0, 1 << 31, 0),
+    "long offset": naming("name", 1, 1, 0, 0, 10**23),
+    "infinite offset": naming("name", 1, 1, 0, 0, float("-inf")),
+    "half a character": naming("\ud800", 1, 1, 0, 0, 0),
+    "half a character in a topic": decided(topics=["\ud800"]),
+    "long name": naming("x" * 33_000, 1, 1, 0, 0, 0),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+def test_what_somebody_else_has_written_fails_no_commit_but_that_of_its_own_sink(
+    read: Read, caplog: pytest.LogCaptureFixture, bad: bytes
+) -> None:
+    assert list(read({"other": bad, "own": DECIDED})) == ["own"]
+    assert "offset 0 of __penstock_decisions is no decision" in caplog.text
+    assert len(caplog.text) < 1000, "however much was written"
+    with pytest.raises(PipelineError, match="offset 1 of __penstock_decisions is no decision"):
+        read({"other": DECIDED, "own": bad})
+
+
+@pytest.mark.parametrize("bad", [b"[" * 100_000, b'{"batch": Infinity}', b"7", b'{"batch": "x"}'])
+def test_a_note_that_can_not_be_read_is_no_obstacle_to_others(read: Read, bad: bytes) -> None:
+    noted = {"own": DECIDED, "own#stuck": bad, "other": DECIDED, "other#stuck": bad}
+    assert [each.tried_ms for each in read(noted).values()] == [None, None]
+    assert list(read({"own": DECIDED, "other": DECIDED, "other#done": bad})) == ["own"]
+    with pytest.raises(PipelineError, match="or the one at offset 1 does not say what is done"):
+        read({"own": DECIDED, "own#done": bad})
 
 
 def test_brokers_that_were_put_back_are_believed_and_not_what_a_machine_has_read_before(

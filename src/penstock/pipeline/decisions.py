@@ -40,6 +40,8 @@ DONE = "#done"
 STUCK = "#stuck"
 CLAIM = "#claim"
 BATCH = re.compile(rb'\{"batch":(0|[1-9][0-9]{0,17})[,}]')  # as sinks begin their values
+NAME_BYTES_MAX = 0x7FFF  # of what can be asked about
+UNREADABLE = (ValueError, LookupError, TypeError, OverflowError, RecursionError)  # what JSON of anybody's can lead to
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +114,7 @@ def _is_done(known: Known) -> bool:
     """What can't be read is not, for whoever looks at it to tell."""
     try:
         return known.done is not None and _batch(known.done) >= _batch(known.decision)
-    except (ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return False
 
 
@@ -128,8 +130,9 @@ def _decisions(known: Mapping[bytes, Known], own: bytes | None = None) -> dict[s
         try:
             sink = key.decode()
             found[sink] = _decision(sink, each)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            problem = f"the record at offset {each.decision.offset} of {TOPIC} is no decision: {error!r}"
+        except UNREADABLE as error:
+            noted = f", or the one at offset {each.done.offset} does not say what is done" if each.done else ""
+            problem = f"the record at offset {each.decision.offset} of {TOPIC} is no decision{noted}: {error!r:.200}"
             if key == own:
                 raise PipelineError(problem) from error
             log.warning("%s; it is passed over", problem)
@@ -187,8 +190,8 @@ def stuck_value(batch: int, now_ms: int, why: str) -> bytes:
 
 def _decision(sink: str, known: Known) -> Decision:
     value = json.loads(known.decision.value or b"")
-    batch = int(value["batch"])
-    done, stuck = (json.loads(each.value or b"") if each is not None else None for each in (known.done, known.stuck))
+    batch = _number(value["batch"], 64)
+    done = json.loads(known.done.value or b"") if known.done is not None else None
     is_done = done is not None and int(done["batch"]) >= batch
     return Decision(
         sink,
@@ -198,21 +201,47 @@ def _decision(sink: str, known: Known) -> Decision:
         () if is_done else _transactions(value),
         known.decision.timestamp_ms,
         done_by=_write(done) if is_done else None,
-        tried_ms=int(stuck["tried_ms"]) if stuck is not None and int(stuck["batch"]) == batch else None,
+        tried_ms=_tried_ms(known.stuck, batch),
     )
+
+
+def _tried_ms(stuck: Record | None, batch: int) -> int | None:
+    """None for a note that can't be read: then it is tried, and noted anew."""
+    if stuck is None:
+        return None
+    try:
+        value = json.loads(stuck.value or b"")
+        return _number(value["tried_ms"], 64) if int(value["batch"]) == batch else None
+    except UNREADABLE:
+        return None
 
 
 def _transactions(value: Any) -> tuple[Prepared, ...]:
-    prefix, topics = str(value["prefix"]), [str(each) for each in value["topics"]]
+    """Nothing that could not be sent in a request is taken: whoever rolls it forward would fail, and its own batch is
+    another one."""
+    prefix, topics = str(value["prefix"]), [_name(str(each)) for each in value["topics"]]
     return tuple(
         Prepared(
-            prefix + name,
-            Identity(int(producer_id), int(epoch)),
-            TopicPartition(topics[topic], int(partition)),
-            int(offset),
+            _name(prefix + name),
+            Identity(_number(producer_id, 64), _number(epoch, 16)),
+            TopicPartition(topics[topic], _number(partition, 32)),
+            _number(offset, 64),
         )
         for name, producer_id, epoch, topic, partition, offset in value["transactions"]
     )
+
+
+def _number(value: Any, bits: int) -> int:
+    number = int(value)
+    if number.bit_length() >= bits:
+        raise ValueError(f"a number is longer than {bits} bits")
+    return number
+
+
+def _name(text: str) -> str:
+    if len(text.encode()) > NAME_BYTES_MAX:
+        raise ValueError(f"a name is longer than {NAME_BYTES_MAX} bytes")
+    return text
 
 
 def _write(value: Any) -> Write:
