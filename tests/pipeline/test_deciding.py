@@ -330,6 +330,21 @@ def test_a_decision_for_twenty_thousand_tasks_fits(cluster: Cluster, sink: str) 
     claim.forget()
 
 
+def test_nothing_is_kept_of_a_job_that_is_over(cluster: Cluster, sink: str) -> None:
+    def kept() -> set[str]:
+        stop = cluster.brokers.offsets({decisions.PLACE: LATEST})[decisions.PLACE]
+        return {key.decode() for key in decisions._newest(cluster.brokers, stop) if key.startswith(sink.encode())}
+
+    claim = Claim(cluster.brokers, sink)
+    claim.known()
+    decision = claim.decide(0, Write("run", "job"), cluster.topic, ())
+    claim.stuck(decision, 1, "by another that tried")
+    claim.done(decision, decision.write)
+    assert kept() == {sink, f"{sink}#done", f"{sink}#stuck"}
+    claim.forget()
+    assert kept() == set()
+
+
 @pytest.mark.parametrize("late", ["to end", "to send"])
 def test_what_is_not_claimed_in_time_is_claimed_again_and_what_is_not_decided_in_time_is_told(
     cluster: Cluster, sink: str, monkeypatch: pytest.MonkeyPatch, late: str

@@ -119,9 +119,8 @@ class Claim:
         _append(self._brokers, self.sink + STUCK, stuck_value(decision.batch, now_ms, why))
 
     def forget(self) -> None:
-        """For a job that never comes again."""
-        for key in (self.sink, self.sink + DONE):
-            _append(self._brokers, key, None)
+        """For a job that never comes again: nothing of it is left when the topic has been compacted."""
+        _append(self._brokers, self.sink, None, *(self.sink + each for each in (DONE, STUCK)))
 
 
 def take_over_prepared(brokers: Brokers, prepared: Iterable[Prepared]) -> dict[str, Identity]:
@@ -194,9 +193,10 @@ def ensure_topic(brokers: Brokers) -> None:
     brokers.until_answered(attempt, f"topic {TOPIC}")
 
 
-def _append(brokers: Brokers, key: str, value: bytes | None) -> None:
+def _append(brokers: Brokers, key: str, value: bytes | None, *other_keys: str) -> None:
     producer = Producer(brokers, transactions.init_idempotent(brokers))
-    producer.send(_encoded(key, value))
+    for each in (key, *other_keys):
+        producer.send(_encoded(each, value))
     producer.flush()
 
 
