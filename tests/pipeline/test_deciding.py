@@ -21,7 +21,7 @@ from penstock.pipeline.decisions import Decision, Write
 from penstock.pipeline.options import WriteOptions, write_options
 from penstock.pipeline.problem import Expired, Fenced, HeldBack, PipelineError
 from penstock.pipeline.producing import Producer
-from penstock.pipeline.sink import PREFIX, STALE_MS, BatchWriter, Rows, StreamWriter, Written, new_job
+from penstock.pipeline.sink import PREFIX, STALE_MS, TRY_AGAIN_MS, BatchWriter, Rows, StreamWriter, Written, new_job
 from penstock.pipeline.transactions import EMPTY, ONGOING, Identity, Kept, Prepared
 from tests.brokers import BrokerProcess
 from tests.cli.conftest import run_penstock
@@ -406,6 +406,18 @@ def test_what_others_can_not_finish_is_left_alone_for_a_while(
     stream(cluster).commit([cluster.prepare(sink, "run", b"3")], 3)
     assert tried.count(other.sink) == 2, "and then it is tried again"
     deciding._append(cluster.brokers, other.sink, None)
+
+
+@pytest.mark.parametrize(("ahead_ms", "is_tried"), [(-TRY_AGAIN_MS, True), (-1000, False), (365 * 86_400_000, True)])
+def test_a_note_of_a_clock_that_is_ahead_keeps_nobody_from_trying(
+    cluster: Cluster, sink: str, monkeypatch: pytest.MonkeyPatch, ahead_ms: int, is_tried: bool
+) -> None:
+    tried: list[Decision] = []
+    monkeypatch.setattr(Rows, "_roll_forward", lambda rows, brokers, claim, decision, owners: tried.append(decision))
+    tried_ms = int(time.time() * 1000) + ahead_ms
+    left = Decision("other", 0, Write("died", "job"), cluster.topic, (), tried_ms=tried_ms)
+    stream(cluster)._finish_others(cluster.brokers, {"other": left}, sink)
+    assert tried == [left] * is_tried
 
 
 # ---- what nobody decided

@@ -255,7 +255,8 @@ class Rows:
         for name, decision in known.items():
             if name == sink or decision.done_by is not None or now_ms - decision.timestamp_ms <= STALE_MS:
                 continue
-            if decision.tried_ms is not None and now_ms - decision.tried_ms < TRY_AGAIN_MS:
+            # What was tried later than now was noted by a clock that is ahead: nobody waits until it is that late.
+            if decision.tried_ms is not None and abs(now_ms - decision.tried_ms) < TRY_AGAIN_MS:
                 continue
             claim = Claim(brokers, name)
             try:
