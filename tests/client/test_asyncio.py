@@ -51,6 +51,21 @@ async def test_back_pressure_waits_without_blocking(bootstrap: str, make_topic: 
         assert (await sent[-1]).offset == 99
 
 
+async def test_headers_that_can_be_asked_for_once_are_sent_when_there_is_room(
+    bootstrap: str, make_topic: MakeTopic, unique: Unique
+) -> None:
+    topic, full = make_topic(), {"queue.buffering.max.messages": 2, "linger.ms": 1}
+    with Producer(bootstrap, settings=full) as producer:
+        for number in range(10):
+            producer.send(topic, b"", headers=iter([("number", str(number))]))
+    async with AsyncProducer(bootstrap, settings=full) as asynchronous:
+        for number in range(10, 20):
+            await asynchronous.send(topic, b"", headers=iter([("number", str(number))]))
+    async with AsyncConsumer[bytes, bytes](bootstrap, unique("group"), topic) as consumer:
+        names = [message.header("number") async for message in consumer.messages(20, WAIT_S)]
+    assert names == [str(number) for number in range(20)]
+
+
 async def test_a_full_local_queue_raises_what_it_raises_without_asyncio(
     new_broker: Callable[..., BrokerProcess],
 ) -> None:

@@ -20,10 +20,16 @@ from penstock.client.transactions import Transaction
 class _Full(Exception):
     """There is no room in the local queue now."""
 
+    def __init__(self, headers: Headers | None) -> None:
+        super().__init__()
+        self.headers = headers  # which can be sent again, as an iterator that was given can not
+
 
 class _NonBlocking(Producer):
-    def wait_for_room(self, *message: Any) -> None:
-        raise _Full
+    def wait_for_room(
+        self, topic: str, value: Any, key: Any, partition: int, delivery: Delivery, headers: Any = None, *more: Any
+    ) -> None:
+        raise _Full(headers)
 
 
 class AsyncProducer:
@@ -61,7 +67,8 @@ class AsyncProducer:
         }
         try:
             return self.producer.send(topic, value, **options)
-        except _Full:
+        except _Full as full:
+            options["headers"] = full.headers
             return await self._send_with_room(topic, value, options)
 
     async def _send_with_room(self, topic: str, value: Any, options: SendOptions) -> Delivery:

@@ -145,6 +145,7 @@ class Producer:
             if headers is None and timestamp_ms is None:
                 self._produce(topic, value, key, partition, delivery.settle)
             else:
+                headers = _pairs(headers)  # once: an iterator would be empty when there is room
                 self._produce_more(topic, value, key, partition, delivery, headers, timestamp_ms)
         except BufferError:
             self.wait_for_room(topic, value, key, partition, delivery, headers, timestamp_ms)
@@ -166,10 +167,9 @@ class Producer:
         key: Any,
         partition: int,
         delivery: Delivery,
-        headers: Headers | None,
+        pairs: Any,
         timestamp_ms: int | None,
     ) -> None:
-        pairs: Any = headers if headers is None or isinstance(headers, (dict, list)) else _pairs(headers)
         if pairs:
             check_header_names(pairs)
         at_ms = 0 if timestamp_ms is None else check_timestamp(timestamp_ms)
@@ -364,4 +364,6 @@ def _transactional_id(given: str | None, is_transactional: bool, delivery: str) 
 
 
 def _pairs(headers: Any) -> Any:
+    if headers is None or isinstance(headers, (dict, list)):
+        return headers
     return dict(headers) if isinstance(headers, Mapping) else list(headers)
