@@ -160,3 +160,31 @@ async def test_a_task_that_waits_for_a_job_ends_when_the_queue_is_closed(broker:
     await asyncio.sleep(0.1)
     await queue.close()
     await waiting
+
+
+async def test_what_was_done_is_committed_by_a_task_that_is_cancelled_twice(broker: PenstockBroker) -> None:
+    """The second time it waits for its thread, which has a last look for messages before it closes."""
+    done: asyncio.Queue[str] = asyncio.Queue()
+
+    async def read() -> None:
+        async with AsyncConsumer[bytes, bytes](broker.bootstrap, "group", "orders") as consumer:
+            async for message in consumer:
+                await done.put(message.value.decode())
+
+    async def work() -> None:
+        async with AsyncQueue("jobs", broker.bootstrap, value="text") as queue:
+            while True:
+                async with queue.get() as job:
+                    await done.put(job.value)
+
+    for topic, reading in (("orders", read), ("jobs", work)):
+        for name in ("first", "second"):
+            broker.produce(topic, name)
+            task = asyncio.create_task(reading())
+            assert await asyncio.wait_for(done.get(), WAIT_S) == name
+            await asyncio.sleep(0.05)  # so that it waits for the next one
+            task.cancel()
+            await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task

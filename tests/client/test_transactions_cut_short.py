@@ -1,4 +1,4 @@
-"""Transactions whose beginning is cancelled, or whose commit meets a signal: decided all the same."""
+"""Transactions whose beginning or end is cancelled, or whose commit meets a signal: decided all the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -74,3 +74,30 @@ def test_a_signal_during_the_commit_ends_the_work_behind_it(broker: PenstockBrok
     assert rounds == 1
     assert seen == [], "else it would have killed the process"
     assert [message.text for message in broker.messages("target")] == ["0", "1"]
+
+
+async def cancel_at_the_end(transaction: Any, last: Callable[[], object]) -> None:
+    """Twice, while the block's end waits or is under way."""
+
+    async def write() -> None:
+        async with transaction as txn:
+            await txn.send("target", b"written")
+            last()
+            asyncio.get_running_loop().call_later(SOON_S / 2, writing.cancel)
+            asyncio.get_running_loop().call_later(SOON_S, writing.cancel)
+
+    writing = asyncio.create_task(write())
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+
+
+async def test_an_end_that_was_cancelled_decides_the_transaction(broker: PenstockBroker) -> None:
+    options: dict[str, Any] = {"delivery": "exactly-once"}
+    async with AsyncProducer(broker.bootstrap, **options) as producer:
+        async with AsyncConsumer[bytes, bytes](broker.bootstrap, "group", "orders", **options) as consumer:
+            others = consumer.transaction(producer)
+            await cancel_at_the_end(others, lambda: consumer._thread.submit(time.sleep, SLOW_S))  # as for others
+        await cancel_at_the_end(producer.transaction(), lambda: broker.delay("EndTxn", SLOW_S, times=1))
+        async with producer.transaction() as writing:
+            await writing.send("target", b"last")
+    assert [message.text for message in broker.messages("target")] == ["written", "written", "last"]

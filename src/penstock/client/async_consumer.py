@@ -20,6 +20,7 @@ from penstock.client.async_producer import AsyncProducer
 from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import UsageError
+from penstock.client.finishing import to_the_end
 from penstock.client.kinds import K, V
 from penstock.client.listeners import Listener
 from penstock.client.message import Message, Place
@@ -53,10 +54,10 @@ class AsyncConsumer(Generic[K, V]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-consumer")
         self._is_closed = False
 
-    async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+    def _in_thread(self, call: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         if self._is_closed:
             raise UsageError("the consumer is closed.", "Make another one.")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+        return asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     # ---- reading
 
@@ -218,7 +219,7 @@ class AsyncConsumer(Generic[K, V]):
             closed = asyncio.get_running_loop().run_in_executor(self._thread, closing, *arguments)
             self._is_closed = True
             try:
-                await closed
+                await to_the_end(closed)
             finally:
                 self._thread.shutdown(wait=False)
 
@@ -274,7 +275,7 @@ class AsyncReadingTransaction(Generic[K, V]):
     ) -> None:
         assert self._transaction is not None
         with self._signals:
-            await self._consumer._in_thread(self._transaction.__exit__, kind, error, trace)
+            await to_the_end(self._consumer._in_thread(self._transaction.__exit__, kind, error, trace))
 
 
 def _abandon(beginning: Future[Transaction[Any, Any]]) -> None:

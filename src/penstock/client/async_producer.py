@@ -10,6 +10,7 @@ from typing import Any, Self, Unpack
 from penstock.client.arguments import check_seconds
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import no_room
+from penstock.client.finishing import in_some_thread, to_the_end
 from penstock.client.message import Receipt
 from penstock.client.options import ProducerOptions, SendOptions
 from penstock.client.producer import ROOM_SLICE_S, Headers, Producer
@@ -95,8 +96,8 @@ class AsyncProducer:
         return AsyncTransaction(self, self.producer.transaction())
 
     async def close(self, timeout: float | None = 30.0) -> None:
-        """Sends what is still to be sent, as `Producer.close` does."""
-        await asyncio.to_thread(self.producer.close, timeout)
+        """Sends what is still to be sent, as `Producer.close` does, also if the task is cancelled meanwhile."""
+        await asyncio.shield(in_some_thread(self.producer.close, timeout))
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,7 +105,7 @@ class AsyncProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.producer.__exit__, kind, error, trace)
+        await asyncio.shield(in_some_thread(self.producer.__exit__, kind, error, trace))
 
 
 class AsyncTransaction:
@@ -118,21 +119,16 @@ class AsyncTransaction:
         return await self._producer.send(topic, value, **options)
 
     async def __aenter__(self) -> Self:
-        beginning = asyncio.ensure_future(asyncio.to_thread(self._transaction.__enter__))
+        beginning = in_some_thread(self._transaction.__enter__)
         try:
-            await asyncio.shield(beginning)
+            await to_the_end(beginning)
         except asyncio.CancelledError:
-            await asyncio.shield(self._abandon(beginning))
+            if beginning.exception() is None:  # nobody else would end it
+                await to_the_end(in_some_thread(self._transaction.abandon))
             raise
         return self
-
-    async def _abandon(self, beginning: asyncio.Future[Any]) -> None:
-        """Its thread begins it all the same, and nobody else would end it."""
-        await asyncio.wait([beginning])
-        if not beginning.cancelled() and beginning.exception() is None:
-            await asyncio.to_thread(self._transaction.abandon)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self._transaction.__exit__, kind, error, trace)
+        await to_the_end(in_some_thread(self._transaction.__exit__, kind, error, trace))

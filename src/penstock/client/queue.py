@@ -17,6 +17,7 @@ from penstock.client.admin import connection_of, create_topic
 from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import QueueEmpty, QueueStopped, SettingsError, UsageError, after, from_kafka
+from penstock.client.finishing import to_the_end
 from penstock.client.message import Message
 from penstock.client.names import check_timeout, check_topic
 from penstock.client.options import QueueOptions
@@ -261,10 +262,10 @@ class AsyncQueue:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-queue")
         self._is_closed = False
 
-    async def _in_thread(self, call: Any, *arguments: Any) -> Any:
+    def _in_thread(self, call: Any, *arguments: Any) -> asyncio.Future[Any]:
         if self._is_closed:
             self.queue.check_open()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+        return asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     async def put(self, value: Any, *, key: Any = None, headers: Headers | None = None) -> Delivery:
         """Adds a job. Await what it returns to know that the brokers have it."""
@@ -282,9 +283,9 @@ class AsyncQueue:
             yield job
         except BaseException as error:
             if not self._is_closed:
-                await asyncio.shield(self._in_thread(self.queue.fail, job, error))
+                await to_the_end(self._in_thread(self.queue.fail, job, error))
             raise
-        await asyncio.shield(self._in_thread(self.queue.acknowledge))
+        await to_the_end(self._in_thread(self.queue.acknowledge))
 
     async def _take(self, timeout: float | None) -> Message[Any, Any]:
         if self._is_closed:
@@ -314,7 +315,7 @@ class AsyncQueue:
             closed = asyncio.get_running_loop().run_in_executor(self._thread, closing, *arguments)
             self._is_closed = True
             try:
-                await closed
+                await to_the_end(closed)
             finally:
                 self._thread.shutdown(wait=False)
 
