@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import weakref
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -68,6 +71,34 @@ def test_a_poisoned_message_raises_when_it_is_asked(twin: Any) -> None:
             getattr(message, name)
         assert raised.value is poison
     assert (message.raw_value, message.offset) == (b"value", 7)
+
+
+def pickled(given: Any) -> Any:
+    return pickle.loads(pickle.dumps(given))
+
+
+@both
+@pytest.mark.parametrize("again", [pickled, copy.copy, copy.deepcopy])
+def test_a_message_can_be_given_to_another_process(twin: Any, again: Callable[[Any], Any]) -> None:
+    read = raw(headers=[("a", b"1")])
+    plain, made = again(twin.Message(read)), again(twin.DecodedMessage(read, None, {"made": 1}))
+    assert (plain.key, plain.value, made.key, made.value) == (b"k", b"value", None, {"made": 1})
+    for message in (plain, made):
+        assert isinstance(message, twin.Message)
+        assert (message.place, message.offset, message.headers) == (("orders", 1), 7, [("a", b"1")])
+        assert (message.raw_key, message.raw_value, message.poison) == (b"k", b"value", None)
+
+
+@both
+def test_a_poisoned_message_and_its_error_lead_to_each_other_in_another_process(twin: Any) -> None:
+    message = twin.DecodedMessage(raw(), None, None)
+    message.poisoned(DeserializationError("it can't be read.", "Look.", message))
+    for poison in (pickled(message).poison, pickled(message.poison), copy.copy(message).poison):
+        assert str(poison) == "it can't be read. Look."
+        with pytest.raises(DeserializationError):
+            _ = poison.message.value
+        assert poison.message.raw_value == b"value"
+    assert (same := pickled(message)) is same.poison.message
 
 
 @both

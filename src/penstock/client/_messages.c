@@ -155,6 +155,22 @@ static PyObject *message_poisoned(Message *self, PyObject *poison)
     Py_RETURN_NONE;
 }
 
+/* The error leads back to the message, so it is told when there is one again, by `__setstate__`. */
+static PyObject *message_reduce(Message *self, PyObject *Py_UNUSED(nothing))
+{
+    if (self->raw == NULL || self->value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "raw");
+        return NULL;
+    }
+    PyObject *made = self->key == NULL ? PyTuple_Pack(1, self->raw) : PyTuple_Pack(3, self->raw, self->key, self->value);
+    if (made == NULL)
+        return NULL;
+    PyObject *reduced = self->poison == NULL ? PyTuple_Pack(2, message_type, made)
+                                             : PyTuple_Pack(3, message_type, made, self->poison);
+    Py_DECREF(made);
+    return reduced;
+}
+
 static PyObject *poisoned_raise(Message *self, void *Py_UNUSED(closure))
 {
     PyErr_SetObject((PyObject *)Py_TYPE(self->poison), self->poison);
@@ -186,6 +202,8 @@ static PyGetSetDef poisoned_properties[] = {
 
 static PyMethodDef message_methods[] = {
     {"poisoned", (PyCFunction)message_poisoned, METH_O, NULL},
+    {"__setstate__", (PyCFunction)message_poisoned, METH_O, NULL},
+    {"__reduce__", (PyCFunction)message_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

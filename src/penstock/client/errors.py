@@ -95,9 +95,17 @@ class DeserializationError(PenstockError):
         super().__init__(text, hint)
         self.message = message
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The message has this error too, so that the one can't be made of the other: what it has comes after it."""
+        return _bare, (type(self), self.text), self.__dict__
+
     def let_go(self) -> None:
         """Nobody will be given this error: else it and its message keep each other until Python looks for garbage."""
         del self.message
+
+
+def _bare(kind: type[PenstockError], text: str) -> PenstockError:
+    return kind.__new__(kind, text)
 
 
 class DeliveryFailed(PenstockError):
