@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import pickle
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -21,6 +24,29 @@ from penstock.client.errors import DeserializationError
 BOTH = [pytest.param(pure_messages, id="python")]
 if chosen.COMPILED:
     BOTH.append(pytest.param(chosen, id="c"))
+
+# Another interpreter of the process, as mod_wsgi has them, comes and goes.
+OTHER_INTERPRETER = """
+try:
+    import _xxsubinterpreters as interpreters
+    make = lambda: interpreters.create(isolated=False)
+except ImportError:
+    import _interpreters as interpreters
+    make = lambda: interpreters.create("legacy")
+import gc, sys
+from confluent_kafka import Message as RawMessage
+from penstock.client import message
+read = message.Message(RawMessage(topic="orders", partition=1, offset=7, value=b"", timestamp=(1, 5)))
+other = make()
+code = "from penstock.client import message; assert not message.COMPILED; message.Message"
+assert not interpreters.run_string(other, f"import sys; sys.path[:] = {sys.path!r}; {code}")
+interpreters.destroy(other)
+gc.collect()
+print(message.COMPILED, read, read.timestamp_ms, read.timestamp.year)
+del sys.modules["penstock.client._messages"]
+from penstock.client import _messages
+print(_messages.Message is message.Message)
+"""
 
 both = pytest.mark.parametrize("twin", BOTH)
 
@@ -187,3 +213,11 @@ def test_an_error_that_was_let_go_needs_no_collector(twin: Any) -> None:
         assert trace() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.skipif(not chosen.COMPILED, reason="in Python each interpreter has its own")
+def test_another_interpreter_takes_nothing_from_messages_when_it_ends() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", OTHER_INTERPRETER]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout, ran.stderr) == ("True Message(orders[1] at 7, 0 bytes) 5 1970\nTrue\n", "")

@@ -394,14 +394,22 @@ static struct PyModuleDef module_definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_messages",
     .m_doc = "Messages as they are read.",
-    .m_size = -1, /* one for the process: it has confluent-kafka's type, of which there is one too */
+    .m_size = 0, /* not -1, with which other interpreters are given what is in here, and nothing is called */
     .m_methods = module_methods,
 };
 
+/* One for the process: it has confluent-kafka's type, of which there is one too. What message.py adds to the types would
+ * end with the interpreter that did so last; those that are not the first have the twin in Python. */
 PyMODINIT_FUNC PyInit__messages(void)
 {
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError, "penstock.client._messages is of the main interpreter alone");
+        return NULL;
+    }
     PyObject *module = PyModule_Create(&module_definition);
-    if (module == NULL || find_functions() < 0 || make_types() < 0)
+    if (module == NULL)
+        return NULL;
+    if (poisoned_type == NULL && (find_functions() < 0 || make_types() < 0)) /* else it is imported again */
         goto failed;
     if (PyModule_AddObjectRef(module, "Message", (PyObject *)message_type) < 0)
         goto failed;
