@@ -10,6 +10,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -221,3 +222,15 @@ def test_another_interpreter_takes_nothing_from_messages_when_it_ends() -> None:
     command = [sys.executable, "-c", OTHER_INTERPRETER]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (ran.stdout, ran.stderr) == ("True Message(orders[1] at 7, 0 bytes) 5 1970\nTrue\n", "")
+
+
+@both
+def test_what_is_no_exception_poisons_nothing(twin: Any) -> None:
+    message, poisoned = twin.DecodedMessage(raw(), None, None), twin.DecodedMessage(raw(), None, None)
+    with pytest.raises(TypeError):
+        message.poisoned(5)
+    assert message.value is None
+    poisoned.poisoned(DeserializationError("poison", "", poisoned))
+    message.__class__ = type(poisoned)
+    with suppress(AttributeError):  # in C it is of the kind that raises, and has nothing to raise
+        assert message.value is None

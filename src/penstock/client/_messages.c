@@ -143,6 +143,10 @@ static PyObject *message_poison(Message *self, void *Py_UNUSED(closure))
 
 static PyObject *message_poisoned(Message *self, PyObject *poison)
 {
+    if (!PyExceptionInstance_Check(poison)) {
+        PyErr_SetString(PyExc_TypeError, "a message is poisoned by an exception");
+        return NULL;
+    }
     Py_XSETREF(self->poison, Py_NewRef(poison));
     if (!self->is_tracked) { /* the error leads back to the message */
         self->is_tracked = 1;
@@ -173,7 +177,10 @@ static PyObject *message_reduce(Message *self, PyObject *Py_UNUSED(nothing))
 
 static PyObject *poisoned_raise(Message *self, void *Py_UNUSED(closure))
 {
-    PyErr_SetObject((PyObject *)Py_TYPE(self->poison), self->poison);
+    if (self->poison == NULL) /* the collector took it, or somebody assigned to __class__ */
+        PyErr_SetString(PyExc_AttributeError, "poison");
+    else
+        PyErr_SetObject((PyObject *)Py_TYPE(self->poison), self->poison);
     return NULL;
 }
 

@@ -151,6 +151,8 @@ class DecodedMessage(Message[K, V]):
         return self._poison
 
     def poisoned(self, poison: DeserializationError) -> None:
+        if not isinstance(poison, BaseException):
+            raise TypeError("a message is poisoned by an exception")
         self._poison = poison
 
 
