@@ -126,6 +126,32 @@ def test_one_use_of_a_dataframe_does_not_narrow_another(rows: DataFrame) -> None
     assert places(few) == [(partition, offset) for partition in (0, 1) for offset in range(3)]
 
 
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        "timestamp < timestamp'+12026-01-01'",
+        "timestamp > timestamp'-0044-01-01'",
+        "timestamp < timestamp_seconds(253402300799) + interval 1 day",
+        "timestamp NOT IN (timestamp'2026-05-01', timestamp'+12026-01-01')",
+    ],
+)
+def test_times_that_python_has_not_are_left_to_spark(rows: DataFrame, unknown: str) -> None:
+    few = rows.where(f"({unknown}) AND partition = 1")
+    assert places(few) == [(1, offset) for offset in range(EACH)]
+    assert fetched(few) == EACH, "the filters beside it narrow all the same"
+
+
+def test_a_scan_that_cannot_be_narrowed_stays_as_it_was(
+    pushing: SparkSession, broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = pushing.newSession()
+    monkeypatch.setattr(pushdown, "USED_ONCE", "#nosuchoption")
+    pushdown.install(other)
+    few = load(other, broker.bootstrap, topic).where("offset < 3")
+    assert len(places(few)) == 6
+    assert fetched(few) == 2 * EACH
+
+
 def test_a_session_that_did_not_ask_reads_everything(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
     few = load(spark.newSession(), broker.bootstrap, topic).where("offset < 3")
     assert len(places(few)) == 6

@@ -2,11 +2,17 @@
 //
 // Spark 4.3 keeps one source in Python for each DataFrame, and one plan of it: what the filters of one query had narrowed
 // would be missing in the next, and in the other half of a union. So each scan with a filter above it gets a source of its
-// own here, which is marked as used once, and only such a source narrows what it reads. Filters stay where they are.
+// own here, which is marked as used once, and only such a source narrows what it reads. Filters stay where they are, and
+// whatever goes wrong while a scan is narrowed leaves it as it was: everything is read then.
 //
 // Compiled when it is asked for, by the compiler that comes with Spark, which knows neither generics nor lambdas.
 package penstock;
 
+import java.sql.Date;
+import java.sql.Timestamp;
+import java.time.Instant;
+import java.time.LocalDate;
+import java.time.LocalDateTime;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -26,11 +32,20 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import scala.Option;
+import scala.Product;
 import scala.Some;
 import scala.jdk.javaapi.CollectionConverters;
 
 public class NarrowedScans extends Rule {
+    private static final Logger LOG = LoggerFactory.getLogger("penstock.NarrowedScans");
+    private static final long DAY_MS = 86400000L;
+    // The years 2 to 9998: Python's are 1 to 9999, of which a zone may take some hours.
+    private static final long FIRST_MS = -719162L * DAY_MS + 366L * DAY_MS;
+    private static final long STOP_MS = 2932897L * DAY_MS - 366L * DAY_MS;
+
     private final String mark;
     private final List names;
 
@@ -76,7 +91,12 @@ public class NarrowedScans extends Rule {
         if (filters.isEmpty()) {
             return found;
         }
-        Scan scan = this.narrowed(found, (Filter[]) filters.toArray(new Filter[filters.size()]));
+        Scan scan = null;
+        try {
+            scan = this.narrowed(found, (Filter[]) filters.toArray(new Filter[filters.size()]));
+        } catch (Exception failure) {
+            LOG.info("everything is read, because filters could not narrow it", failure);
+        }
         if (scan == null) {
             return found;
         }
@@ -94,9 +114,49 @@ public class NarrowedScans extends Rule {
             return;
         }
         Option filter = DataSourceStrategy$.MODULE$.translateFilter(condition, false);
-        if (filter.isDefined()) {
+        if (filter.isDefined() && isKnownToPython(filter.get())) {
             filters.add(filter.get());
         }
+    }
+
+    /** Spark has years that Python's datetime has not, and one such value would fail all filters beside it. */
+    private static boolean isKnownToPython(Object part) {
+        if (part instanceof Timestamp) {
+            return isKnownYear(((Timestamp) part).getTime());
+        }
+        if (part instanceof Instant) {
+            long second = ((Instant) part).getEpochSecond();
+            return second >= FIRST_MS / 1000 && second < STOP_MS / 1000;
+        }
+        if (part instanceof Date) {
+            return isKnownYear(((Date) part).getTime());
+        }
+        if (part instanceof LocalDate) {
+            return isKnownYear(((LocalDate) part).toEpochDay() * DAY_MS);
+        }
+        if (part instanceof LocalDateTime) {
+            return isKnownYear(((LocalDateTime) part).toLocalDate().toEpochDay() * DAY_MS);
+        }
+        if (part instanceof Object[]) {
+            Object[] each = (Object[]) part;
+            for (int i = 0; i < each.length; i++) {
+                if (!isKnownToPython(each[i])) {
+                    return false;
+                }
+            }
+        } else if (part instanceof Filter) {
+            Product filter = (Product) part;
+            for (int i = 0; i < filter.productArity(); i++) {
+                if (!isKnownToPython(filter.productElement(i))) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
+
+    private static boolean isKnownYear(long momentMs) {
+        return momentMs >= FIRST_MS && momentMs < STOP_MS;
     }
 
     /** Null where Python gets none of the filters. */
