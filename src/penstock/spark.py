@@ -65,8 +65,9 @@ def push_filters(spark: SparkSession) -> None:
     """From now on filters on topic, partition, offset and timestamp make batches of this session read less.
 
     Of `format("penstock")`, and of the log in `table`. However a DataFrame is used, and however often, its rows are the
-    same as without this. `spark.sql.python.filterPushdown.enabled` is neither needed nor changed. Sessions of Spark
-    Connect have no part in it, because it adds a rule to the optimizer of this process.
+    same as without this: those that its topics held when it was first planned. Where a filter can't be used, everything
+    is read. `spark.sql.python.filterPushdown.enabled` is neither needed nor changed. Sessions of Spark Connect have no
+    part in it, because it adds a rule to the optimizer of this process.
     """
     from penstock.pipeline.pushdown import install
 

@@ -126,6 +126,19 @@ def test_one_use_of_a_dataframe_does_not_narrow_another(rows: DataFrame) -> None
     assert places(few) == [(partition, offset) for partition in (0, 1) for offset in range(3)]
 
 
+def test_every_use_of_a_dataframe_sees_the_same_records(rows: DataFrame, broker: BrokerProcess, topic: str) -> None:
+    late = rows.where(rows.timestamp >= second(45))
+    assert late.count() == 10
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for partition in (0, 1):
+        producer.produce(topic, b"more", partition=partition, timestamp=BEGUN_MS + 99_000)
+    assert producer.flush(30) == 0
+    assert rows.where("offset >= 40").count() == 20
+    assert rows.where(rows.timestamp >= second(45)).count() == late.count() == 10
+    assert rows.where("partition = 0").union(rows.where("partition = 1")).union(rows).count() == 4 * EACH
+    assert load(rows.sparkSession, broker.bootstrap, topic).where("offset >= 40").count() == 22
+
+
 @pytest.mark.parametrize(
     "unknown",
     [

@@ -5,6 +5,9 @@
 // own here, which is marked as used once, and only such a source narrows what it reads. Filters stay where they are, and
 // whatever goes wrong while a scan is narrowed leaves it as it was: everything is read then.
 //
+// What a topic holds changes, and the one plan of a DataFrame says until where it is read. A source of this kind is told
+// that plan, so that each use of a DataFrame sees the same records, with a filter or without.
+//
 // Compiled when it is asked for, by the compiler that comes with Spark, which knows neither generics nor lambdas.
 package penstock;
 
@@ -14,6 +17,7 @@ import java.time.Instant;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -22,12 +26,14 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonFilterPushdownResult;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.StructType;
@@ -47,11 +53,16 @@ public class NarrowedScans extends Rule {
     private static final long STOP_MS = 2932897L * DAY_MS - 366L * DAY_MS;
 
     private final String mark;
+    private final String planned;
     private final List names;
+    private final String growing;
 
-    public NarrowedScans(String mark, List names) {
+    /** The options by which a source is told that it is used once and what was planned, and the source that is. */
+    public NarrowedScans(String mark, String planned, List names, String growing) {
         this.mark = mark;
+        this.planned = planned;
         this.names = new ArrayList(names);
+        this.growing = growing;
     }
 
     public TreeNode apply(TreeNode plan) {
@@ -165,6 +176,9 @@ public class NarrowedScans extends Rule {
         StructType schema = found.relation().table().schema();
         Map given = new HashMap(found.relation().options().asCaseSensitiveMap());
         given.put(this.mark, "true");
+        if (name.equals(this.growing)) {
+            given.put(this.planned, planOf(found.scan()));
+        }
         CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(given);
         PythonDataSourceV2 source = new PythonDataSourceV2();
         source.setShortName(name);
@@ -175,6 +189,17 @@ public class NarrowedScans extends Rule {
         }
         source.setReadInfo(((PythonFilterPushdownResult) pushed.get()).readInfo());
         return new NarrowedScan(source, name, schema, options, filters);
+    }
+
+    /** Partitions as Python has pickled them, in Base64. Spark keeps them, and asks Python but once. */
+    private static String planOf(Scan scan) {
+        InputPartition[] partitions = scan.toBatch().planInputPartitions();
+        StringBuilder text = new StringBuilder();
+        for (int i = 0; i < partitions.length; i++) {
+            text.append(i == 0 ? "" : ",");
+            text.append(Base64.getEncoder().encodeToString(((PythonInputPartition) partitions[i]).pickedPartition()));
+        }
+        return text.toString();
     }
 
     /** Which the rule, run again, leaves alone. */

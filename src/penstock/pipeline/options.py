@@ -21,6 +21,7 @@ from penstock.protocol.compression import Compression
 
 DEFAULT_PORT = 9092
 USED_ONCE = "#usedonce"  # set by pushdown.py alone: a source that one place of one query has to itself
+PLANNED = "#planned"  # likewise: what the DataFrame reads of which that place is one use
 JAAS_ENTRY = re.compile(r'''(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"''')
 JAAS_ESCAPE = re.compile(r"\\(.)")
 OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})  # which Spark hands on to sources and sinks
@@ -293,11 +294,12 @@ class ReadOptions:
     fetch_bytes: int | None
     available: dict[TopicPartition, int] | None = None  # where a stream ends that takes what is there
     used_once: bool = False  # in one place of one query: then its filters may narrow what is read
+    planned: str | None = None  # which it may not leave then: partitions of Spark's, pickled, in Base64
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
     """Of a stream, of a batch, or of something that may become either."""
-    options = Options(given, OF_CLIENTS | OF_READERS | {USED_ONCE}, "source")
+    options = Options(given, OF_CLIENTS | OF_READERS | {USED_ONCE, PLANNED}, "source")
     if streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in options:
@@ -328,6 +330,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
         fetch_bytes=options.number("kafka.max.partition.fetch.bytes", 1),
         available=options.by_partition("availableNowOffsets"),
         used_once=options.flag(USED_ONCE, False),
+        planned=options.text(PLANNED),
     )
 
 

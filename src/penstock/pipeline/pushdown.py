@@ -1,6 +1,7 @@
 """Filters of Spark's that narrow what sources read: the rule of NarrowedScans.java, put into a session's optimizer.
 
 What it may narrow it marks by the option USED_ONCE; a source without it reads everything, whatever filters it is told.
+To a source whose end moves it hands, by PLANNED, what the DataFrame reads without a filter.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.history_source import FORMAT
-from penstock.pipeline.options import USED_ONCE
+from penstock.pipeline.options import PLANNED, USED_ONCE
 from penstock.pipeline.problem import PipelineError
 from penstock.pipeline.transform.saying import in_short
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RULE = "penstock.NarrowedScans"
-NAMES = ("penstock", FORMAT)
+GROWING = "penstock"  # what it reads is found out when it is planned; ranges of FORMAT are given to it
+NAMES = (GROWING, FORMAT)
 
 
 def install(spark: SparkSession) -> None:
@@ -46,7 +48,8 @@ def _install(spark: SparkSession, java: Any) -> None:
     maker = compiler.getClassLoader().loadClass(RULE).getConstructors()[0]
     gateway = spark.sparkContext._gateway
     assert gateway is not None, "whoever has a _jvm has one"
-    arguments = gateway.new_array(java.java.lang.Object, 2)
-    arguments[0], arguments[1] = USED_ONCE, names
+    arguments = gateway.new_array(java.java.lang.Object, 4)
+    for at, each in enumerate((USED_ONCE, PLANNED, names, GROWING)):
+        arguments[at] = each
     set_rules = getattr(methods, "extraOptimizations_$eq")
     set_rules(known.appended(maker.newInstance(arguments)))

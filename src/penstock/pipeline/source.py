@@ -5,7 +5,9 @@ The driver plans ranges of offsets; a task reads one range straight from the par
 
 from __future__ import annotations
 
+import pickle
 import time
+from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -98,21 +100,21 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._bounds = Bounds()
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
         with Brokers(options.client.hasty()) as brokers:
-            planning.expect_topics(brokers, options)
-            places = planning.partitions_of(brokers, options)
-            starting = planning.resolve(brokers, places, options.starting, options, "starting")
-            ending = planning.resolve(brokers, places, options.ending, options, "ending")
-            ranges = planning.ranges_between(brokers, starting, ending, options)
-            ranges = [each for wanted in ranges if (each := self._bounds.narrowed(wanted)) is not None]
-            if self._bounds.first_ms is not None:
-                ranges = planning.late_enough(brokers, ranges, self._bounds.first_ms)
+            ranges = self._ranges(brokers)
         pieces = planning.split(ranges, options.partitions_min, options.records_max)
         return [RangePartition(each) for each in pieces]
+
+    def _ranges(self, brokers: Brokers) -> list[OffsetRange]:
+        options = self._options
+        planning.expect_topics(brokers, options)
+        places = planning.partitions_of(brokers, options)
+        starting = planning.resolve(brokers, places, options.starting, options, "starting")
+        ending = planning.resolve(brokers, places, options.ending, options, "ending")
+        return planning.ranges_between(brokers, starting, ending, options)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         if isinstance(partition, RangePartition):  # Spark makes one of its own where there is nothing to read
@@ -120,12 +122,33 @@ class BatchReader(DataSourceReader):
 
 
 class NarrowedBatchReader(BatchReader):
-    """Of a source that nobody else uses, and that pushdown.py has made for filters."""
+    """Of a source that nobody else uses, and that pushdown.py has made for filters.
+
+    It reads a part of what was planned without them, not of what the topics hold by now: a DataFrame is one state of
+    its topics, however it is used.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
+        self._bounds = Bounds()
+
+    def _ranges(self, brokers: Brokers) -> list[OffsetRange]:
+        planned = self._options.planned
+        ranges = super()._ranges(brokers) if planned is None else ranges_planned(planned)
+        ranges = [each for wanted in ranges if (each := self._bounds.narrowed(wanted)) is not None]
+        if self._bounds.first_ms is not None:
+            ranges = planning.late_enough(brokers, ranges, self._bounds.first_ms)
+        return ranges
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         for each in filters:
             self._bounds.take(each)
         return filters  # Spark looks at every row again
+
+
+def ranges_planned(planned: str) -> list[OffsetRange]:
+    found = [pickle.loads(b64decode(each)) for each in planned.split(",") if each]
+    return [each.wanted for each in found if isinstance(each, RangePartition)]
 
 
 # ---- streaming
