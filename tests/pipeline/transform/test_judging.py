@@ -17,10 +17,10 @@ from penstock.pipeline.connection import ClientSettings
 from penstock.pipeline.options import read_options
 from penstock.pipeline.problem import PipelineError
 from penstock.pipeline.source import StreamReader
-from penstock.pipeline.transform.checking import Plan, common_ends
+from penstock.pipeline.transform.checking import Plan, common_ends, starting_at
 from penstock.pipeline.transform.decoding import reader_options
 from penstock.pipeline.transform.judging import NOTES, agree
-from penstock.pipeline.transform.model import Pipeline
+from penstock.pipeline.transform.model import Format, Pipeline
 from penstock.pipeline.transform.reading import parse_pipeline
 from penstock.pipeline.transform.running import Run
 from tests.brokers import BrokerProcess
@@ -122,6 +122,74 @@ def test_a_query_that_has_not_begun_or_not_ended_its_batch_stands_apart(pipeline
         agree(doubting)
     stand(before, "out", 5)
     agree(doubting)
+
+
+def test_new_dead_letters_begin_where_the_sinks_of_their_source_stand(pipeline: Callable[..., Pipeline]) -> None:
+    before = pipeline(STRICT)
+    assert agree(before) == {}, "everything is new"
+    stand(before, "dead-letters-orders", 5)
+    stand(before, "out", 5)
+    assert agree(before) == {}, "it has a checkpoint"
+    renamed = replace(
+        before,
+        sources=(replace(before.sources[0], name="purchases"), before.sources[1]),
+        sinks=(replace(before.sinks[0], sql="SELECT id FROM purchases"), before.sinks[1]),
+    )
+    stand(before, "out", 7, batch=1)
+    with pytest.raises(PipelineError, match=r"dead letters of \[source.purchases\] are new.*--once"):
+        agree(renamed)  # what is bad between 5 and 7 the old ones do not have yet
+    stand(before, "dead-letters-orders", 7, batch=1, done=False)
+    with pytest.raises(PipelineError, match=r"\[source.purchases\]"):
+        agree(renamed)
+    stand(before, "dead-letters-orders", 7, batch=1)
+    assert agree(renamed) == {"dead-letters-purchases": {"orders": {"0": 7}}}
+    stand(before, "out", 9, batch=2)
+    assert agree(renamed) == {"dead-letters-purchases": {"orders": {"0": 7}}}, "sinks were quicker than a first batch"
+    stand(before, "dead-letters-purchases", 7)
+    assert agree(renamed) == {}
+
+
+def test_records_that_could_not_be_bad_have_dead_letters_from_where_the_sinks_stand(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    now = pipeline(STRICT)
+    bytes_ = replace(now.sources[0], format=Format.BINARY, schema="", text_key=False)
+    before = replace(now, sources=(bytes_, now.sources[1]), sinks=(now.sinks[0], replace(now.sinks[0], name="more")))
+    agree(before)
+    stand(before, "out", 5)
+    assert agree(now) == {"dead-letters-orders": {"orders": {"0": 5}}}
+
+
+def test_sinks_that_stand_apart_leave_new_dead_letters_no_place_to_begin(pipeline: Callable[..., Pipeline]) -> None:
+    now = pipeline(STRICT)
+    now = replace(now, sinks=(now.sinks[0], replace(now.sinks[0], name="more")))
+    stand(now, "out", 5)
+    stand(now, "more", 6)
+    with pytest.raises(PipelineError, match=r"dead letters of \[source.orders\] are new.*--once"):
+        agree(now)
+    stand(now, "out", 6, batch=1)
+    assert agree(now) == {"dead-letters-orders": {"orders": {"0": 6}}}
+
+
+def test_a_reader_begins_at_a_position_and_with_newer_partitions_at_their_beginning(
+    broker: BrokerProcess, new_topic: Topics
+) -> None:
+    topic = new_topic(2)
+    text = f'[source.a]\ntopic = "{topic}"\nformat = "text"\nSTARTING\n[sink]\nsql = "SELECT * FROM a"\ntopic = "b"\n'
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for partition in (0, 0, 1):
+        producer.produce(topic, b"there", partition=partition)
+    assert producer.flush(30) == 0
+    for starting in ("latest", "2100-01-01"):
+        source = parse_pipeline(text.replace("STARTING", f'starting = "{starting}"'), Path("p.toml")).sources[0]
+        given = reader_options(source, {"kafka.bootstrap.servers": broker.bootstrap})
+        with Brokers(read_options(given, streaming=True).client) as brokers:
+            given = starting_at(brokers, given, {topic: {"0": 1}, "gone": {"0": 3}})
+        reader = StreamReader(read_options(given, streaming=True))
+        try:
+            assert reader.initialOffset()[topic] == {"0": 1, "1": 0}
+        finally:
+            reader.stop()
 
 
 def test_what_judges_nothing_may_change_at_any_time(pipeline: Callable[..., Pipeline]) -> None:

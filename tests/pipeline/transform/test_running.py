@@ -10,6 +10,8 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from penstock.pipeline.problem import PipelineError
+from penstock.pipeline.transform.checking import check
+from penstock.pipeline.transform.reading import read_pipeline
 from penstock.pipeline.transform.running import Run
 from tests.brokers import BrokerProcess
 from tests.pipeline.conftest import Topics
@@ -175,3 +177,40 @@ def delete_all(broker: BrokerProcess, topic: str, partition: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     place = TopicPartition(topic, partition, -1)  # the high watermark
     admin.delete_records([place])[place].result(30)
+
+
+RENAMED = """
+[spark]
+"spark.sql.shuffle.partitions" = 1
+[source.purchases]
+topic = "{orders}"
+format = "json"
+schema = "id BIGINT NOT NULL"
+starting = "latest"
+dead_letters = "{orders}-dead"
+[sink.out]
+sql = "SELECT cast(id AS STRING) AS value FROM purchases"
+topic = "{out}"
+"""
+
+
+def test_a_record_that_is_bad_is_not_lost_when_its_source_gets_another_name(
+    spark: SparkSession, broker: BrokerProcess, new_topic: Topics, tmp_path: Path
+) -> None:
+    orders, out = new_topic(), new_topic()
+    file = tmp_path / "orders.toml"
+    file.write_text(RENAMED.format(orders=orders, out=out))
+    produce(broker.bootstrap, orders, [{"id": "six"}, {"id": "seven"}, {"id": 8}])
+    plan = check(spark, read_pipeline(file), broker.bootstrap)
+    for kind, lines in {"offsets": f'v1\n{{}}\n{{"{orders}": {{"0": 1}}}}', "commits": "v1\n{}"}.items():
+        folder = Path(plan.pipeline.checkpoint) / "out" / kind  # which read the first under the name it had
+        folder.mkdir(parents=True)
+        (folder / "0").write_text(lines)
+    run = Run(plan, once=True)
+    run.start()
+    try:
+        for query in plan.spark.streams.active:
+            assert query.awaitTermination(60)
+    finally:
+        run.stop()
+    assert [each.document for each in consume(broker.bootstrap, f"{orders}-dead")] == [{"id": "seven"}]

@@ -6,14 +6,14 @@ import difflib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.pipeline import planning
 from penstock.pipeline.brokers import Brokers
 from penstock.pipeline.options import OF_CLIENTS, Edge, Options, read_options
 from penstock.pipeline.source import to_json
-from penstock.pipeline.transform import decoding, writing
+from penstock.pipeline.transform import decoding, judging, writing
 from penstock.pipeline.transform.entries import FileError
 from penstock.pipeline.transform.model import Pipeline, Sink, Source
 
@@ -38,6 +38,7 @@ class Plan:
     rows: tuple[tuple[Sink, DataFrame], ...]
     dead_letters: tuple[tuple[Source, DataFrame], ...]
     missing: tuple[str, ...]  # topics of dead letters that are to be created
+    readers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # options of sources, by name
 
 
 def client_options(pipeline: Pipeline, bootstrap: str) -> dict[str, str]:
@@ -66,7 +67,7 @@ def check(session: SparkSession, pipeline: Pipeline, bootstrap: str) -> Plan:
         else:
             writing.check_table(spark, rows, sink)
         found.append((sink, rows))
-    return Plan(pipeline, client, settings, spark, tuple(found), tuple(bad), missing)
+    return Plan(pipeline, client, settings, spark, tuple(found), tuple(bad), missing, readers)
 
 
 def common_ends(brokers: Brokers, readers: Iterable[dict[str, str]]) -> None:
@@ -79,6 +80,19 @@ def common_ends(brokers: Brokers, readers: Iterable[dict[str, str]]) -> None:
         asked |= planning.edges(brokers, new, Edge.LATEST, options.committed)
         ends = {place: asked[place] for place in places if place in asked}
         each["availableNowOffsets"] = json.dumps(to_json(ends))
+
+
+def starting_at(brokers: Brokers, reader: Mapping[str, str], position: judging.Position) -> dict[str, str]:
+    """Options of a reader that begins there. Partitions that have come since are read from their beginning."""
+    places = planning.partitions_of(brokers, read_options(reader, streaming=True))
+    begin = {place: position.get(place.topic, {}).get(str(place.partition), Edge.EARLIEST.value) for place in places}
+    timeless = {name: value for name, value in reader.items() if name not in decoding.OF_TIMES}
+    return {**timeless, "startingOffsets": json.dumps(to_json(begin))}
+
+
+def dead_letters_from(brokers: Brokers, plan: Plan, source: Source, position: judging.Position) -> DataFrame:
+    reader = starting_at(brokers, plan.readers[source.name], position)
+    return decoding.dead_letters(decoding.records(plan.spark, source, reader), source)
 
 
 def _own_session(session: SparkSession, pipeline: Pipeline) -> SparkSession:

@@ -29,6 +29,7 @@ BESIDE = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_headers")
 KEY, VALUE, DECODED = "_penstock_key", "_penstock_value", "_penstock_decoded"  # as they came, and what became of it
 CORRUPT = "_penstock_corrupt"
 ERROR = "_penstock_error"
+OF_TIMES = ("startingTimestamp", "startingOffsetsByTimestampStrategy")
 SHOWN_MAX = 100  # characters of a field's text in an error
 AVRO_MODULE = "org.apache.spark:spark-avro_2.13"
 
@@ -57,7 +58,7 @@ def reader_options(source: Source, client: Mapping[str, str]) -> dict[str, str]:
     else:
         options["subscribe"] = ",".join(source.topics)
     if source.starting.isdigit():
-        options |= {"startingTimestamp": source.starting, "startingOffsetsByTimestampStrategy": "latest"}
+        options |= dict(zip(OF_TIMES, (source.starting, "latest")))
     else:
         options["startingOffsets"] = source.starting
     if source.offsets_max is not None:

@@ -6,6 +6,9 @@ was quick and good for the one that comes later, or the other way round, and wou
 
 The checkpoint holds what each query has judged by. Another judgement is taken where all queries stand at the same
 offsets, with no batch half done; elsewhere the pipeline does not start.
+
+Dead letters that are new to sinks which have read already (their source has another name now, or none of its records
+could be bad before) begin where those sinks stand, and not at `starting`: what is bad behind that, they pass over.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOTES = "judgements.json"
+BEGINNINGS = "beginnings.json"  # of dead letters, by query: kept, since sinks may go on before these have a checkpoint
 OFFSETS_VERSION = "v1"  # of the files in which Spark keeps offsets
 
 Judgement = dict[str, Any]
@@ -42,23 +46,73 @@ def judgement(source: Source) -> Judgement:
 
 
 def dead_letters_query(source: Source) -> str:
-    return f"dead-letters-{source.name}"
+    return _dead_letters_of(source.name)
 
 
-def agree(pipeline: Pipeline, spark: SparkSession | None = None) -> None:
-    """Before its queries start. Raises PipelineError where they would not judge alike."""
+def _dead_letters_of(name: str) -> str:
+    return f"dead-letters-{name}"
+
+
+def agree(pipeline: Pipeline, spark: SparkSession | None = None) -> dict[str, Position]:
+    """Before its queries start: where those of dead letters begin that don't at `starting`.
+
+    Raises PipelineError where queries would not judge alike.
+    """
     checkpoint = checkpoint_at(pipeline.checkpoint, spark)
-    notes = _read(checkpoint)
+    notes: Notes = _read(checkpoint, NOTES)
+    known: dict[str, Position] = _read(checkpoint, BEGINNINGS)
+    begin: dict[str, Position] = {}
     now: Notes = {}
     for source in pipeline.sources:
         readers = [each.name for each in pipeline.sinks if _reads(each, source)]
         if source.may_be_bad:
+            begin |= _beginning(checkpoint, source, readers, _former(pipeline, readers, notes), known)
             readers.append(dead_letters_query(source))
         _expect_agreement(checkpoint, source, {name: notes[name] for name in readers if name in notes})
         for name in readers:
             now.setdefault(name, {})[source.name] = judgement(source)
+    if any(known.get(name) != each for name, each in begin.items()):
+        checkpoint.write(BEGINNINGS, json.dumps({**known, **begin}, indent=2))
     if any(notes.get(name) != each for name, each in now.items()):
         checkpoint.write(NOTES, json.dumps({**notes, **now}, indent=2))  # before any query judges by it
+    return begin
+
+
+def _former(pipeline: Pipeline, sinks: Iterable[str], notes: Notes) -> set[str]:
+    """Queries of dead letters that have gone with their sources, of which these sinks read when they ran last."""
+    gone = {name for each in sinks for name in notes.get(each, {})} - {each.name for each in pipeline.sources}
+    return {query for name in gone if (query := _dead_letters_of(name)) in notes}
+
+
+def _beginning(
+    checkpoint: Checkpoint,
+    source: Source,
+    sinks: Iterable[str],
+    former: Iterable[str],
+    known: Mapping[str, Position],
+) -> dict[str, Position]:
+    """By query. None at all where there is a checkpoint, or where sinks are new too."""
+    query = dead_letters_query(source)
+    if _has_begun(checkpoint, query):
+        return {}
+    if query in known:
+        return {query: known[query]}
+    where = [at for name in sinks if _has_begun(checkpoint, name) for at in _positions(checkpoint, name, source)]
+    if not where:
+        return {}
+    where += [at for name in former for at in _positions(checkpoint, name, source)]
+    if where[0] is None or any(each != where[0] for each in where):
+        raise PipelineError(
+            f"the dead letters of [source.{source.name}] are new, and the queries that have read its topics do not "
+            "stand at the same offsets: a record between them that is bad would end up nowhere. Run the pipeline as it "
+            "was with --once, which brings them to the same offsets, and then as it is now. What it was is in "
+            f"{checkpoint.where(NOTES)}"
+        )
+    return {query: where[0]}
+
+
+def _has_begun(checkpoint: Checkpoint, query: str) -> bool:
+    return _last(checkpoint.names(f"{query}/offsets")) is not None
 
 
 def _reads(sink: Sink, source: Source) -> bool:
@@ -110,9 +164,9 @@ def _of_topics(offsets: Mapping[str, dict[str, int]], source: Source) -> Positio
     }
 
 
-def _read(checkpoint: Checkpoint) -> Notes:
-    text = checkpoint.read(NOTES)
+def _read(checkpoint: Checkpoint, path: str) -> dict[str, Any]:
+    text = checkpoint.read(path)
     try:
         return {} if text is None else dict(json.loads(text))
     except ValueError as error:
-        raise PipelineError(f"{checkpoint.where(NOTES)} can't be read: {error}") from error
+        raise PipelineError(f"{checkpoint.where(path)} can't be read: {error}") from error

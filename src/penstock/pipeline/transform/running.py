@@ -18,7 +18,7 @@ from penstock.pipeline import progress
 from penstock.pipeline.brokers import Brokers
 from penstock.pipeline.problem import PipelineError
 from penstock.pipeline.transform import judging, writing
-from penstock.pipeline.transform.checking import Plan
+from penstock.pipeline.transform.checking import Plan, dead_letters_from
 from penstock.pipeline.transform.dead_letter_topics import create_missing
 from penstock.pipeline.transform.model import ONCE, Sink
 from penstock.pipeline.transform.saying import in_short
@@ -75,12 +75,14 @@ class Run:
 
     def start(self) -> None:
         plan, pipeline = self._plan, self._plan.pipeline
-        judging.agree(pipeline, plan.spark)
+        begin = judging.agree(pipeline, plan.spark)
         with Brokers(plan.settings) as brokers:
             create_missing(brokers, plan.missing, [source for source, _ in plan.dead_letters])
-        for source, rows in plan.dead_letters:
-            sink = Sink(name=judging.dead_letters_query(source), sql="", topic=source.dead_letters)
-            self._parts[pipeline.query(sink.name)] = _Part(sink, rows, dead_letters=True)
+            for source, rows in plan.dead_letters:
+                sink = Sink(name=judging.dead_letters_query(source), sql="", topic=source.dead_letters)
+                if sink.name in begin:
+                    rows = dead_letters_from(brokers, plan, source, begin[sink.name])
+                self._parts[pipeline.query(sink.name)] = _Part(sink, rows, dead_letters=True)
         for sink, rows in plan.rows:
             name = pipeline.query(sink.name)
             self._parts[name] = _Part(sink, rows, dead_letters=False)
