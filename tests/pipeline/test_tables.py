@@ -117,6 +117,27 @@ def test_filters_leave_files_and_ranges_unread(
     assert scanned(some)["files"] == 2, "only the folder of that day, with a file for each partition"
 
 
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_a_filter_on_the_day_spares_the_log_what_is_too_early(
+    pushing: SparkSession, orders: TopicHistory, zone: str
+) -> None:
+    everything = orders.records(PARTITIONS)
+    first = 20_000 + COUNT // 32
+    before = str(pushing.conf.get("spark.sql.session.timeZone"))
+    try:
+        pushing.conf.set("spark.sql.session.timeZone", zone)
+        rows = table(pushing, orders.topic, bootstrap=orders.bootstrap)
+        pushing.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")  # which the days do not go by
+        for wanted in (f"day = date_from_unix_date({first})", f"day >= date_from_unix_date({first})"):
+            some = rows.where(wanted)
+            expected = [each for each in everything if each[2] // DAY_MS == first]
+            assert expected
+            assert of_rows(some.collect()) == expected
+            assert scanned(some)["log"] == (len(expected) if zone == "UTC" else len(everything))
+    finally:
+        pushing.conf.set("spark.sql.session.timeZone", before)
+
+
 def test_a_table_outlives_a_compaction_and_the_clearing_an_hour_later(
     spark: SparkSession, orders: TopicHistory, tmp_path: Path
 ) -> None:

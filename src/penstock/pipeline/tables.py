@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.connection import ClientSettings
 
 DAY_US = 86_400_000_000
+UTC_ZONES = ("UTC", "Etc/UTC", "Z")
 SCHEMA = StructType([*row_schema(headers=True), StructField("day", DateType())])
 FILE_SCHEMA = StructType([*SCHEMA, StructField("leaderEpoch", IntegerType())])
 
@@ -162,10 +163,16 @@ def _history(
         reader = reader.option("archive", found.archive.location.name)
     if found.topic_id is not None:
         reader = reader.option("topicId", found.topic_id.hex())
-    return reader.load().withColumn("day", _day(sf.col("timestamp")))
+    return reader.load().withColumn("day", _day(spark, sf.col("timestamp")))
 
 
-def _day(timestamp: Column) -> Column:
-    """In UTC, whatever zone the session is in."""
+def _day(spark: SparkSession, timestamp: Column) -> Column:
+    """In UTC, whatever zone the session is in, or will be.
+
+    Of a cast to a day Spark makes times, which then spare the log what is too early. A cast keeps the zone that the
+    session had when it was made, so that it will do where that is UTC.
+    """
+    if spark.conf.get("spark.sql.session.timeZone") in UTC_ZONES:
+        return timestamp.cast("date")
     micros = sf.unix_micros(timestamp)
     return sf.date_from_unix_date(((micros - sf.pmod(micros, sf.lit(DAY_US))) / DAY_US).cast("int"))
