@@ -17,8 +17,10 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from penstock.cli import main
-from penstock.cli.query import unambiguous
+from penstock.cli.problem import Problem
+from penstock.cli.query import expect_distinct, unambiguous
 from tests.brokers import BrokerProcess
+from tests.pipeline.conftest import create_topic
 from tests.pipeline.gate import ARGUMENTS
 from tests.pipeline.histories import NOON_MS, TopicHistory, make
 
@@ -125,6 +127,33 @@ def test_what_is_wrong_is_said_with_what_to_do(
         assert expected in printed.err, sql
         assert len(printed.err) < 600, sql
         assert not printed.out, sql
+
+
+def test_topics_that_differ_in_case_alone_are_not_asked_in_one_query(
+    broker: BrokerProcess, new_topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = new_topic(1, "web.orders")
+    large = small.replace("orders", "Orders")
+    create_topic(broker.bootstrap, large)
+    sql = f"SELECT (SELECT count(*) FROM `{small}`), (SELECT count(*) FROM `{large}`)"
+    assert main(["query", sql, "--bootstrap", broker.bootstrap]) == 2
+    assert f"names '{large}' and '{small}', which are one table" in capsys.readouterr().err
+
+
+def test_names_are_told_from_what_strings_and_comments_say() -> None:
+    topics = ["orders", "Orders", "web-clicks", "Web-Clicks", "a`b", "A`b"]
+    for sql in (
+        'SELECT \'Orders\', "it\\"s Orders" FROM orders -- of Orders',
+        "SELECT * FROM `web-clicks` /* no\n`Web-Clicks` */ JOIN Orders o ON ORDERS.key = '\\'orders'",
+    ):
+        expect_distinct(sql, topics)
+    for sql in (
+        "SELECT * FROM orders JOIN Orders USING (key)",
+        "SELECT * FROM `orders` WHERE key IN (SELECT key FROM Orders)",
+        "SELECT * FROM `a``b`, `A``b`",
+    ):
+        with pytest.raises(Problem, match="one table"):
+            expect_distinct(sql, topics)
 
 
 def test_an_archive_that_is_a_file_is_no_archive(

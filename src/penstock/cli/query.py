@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -37,6 +38,10 @@ examples:
 FORMATS = ("table", "csv", "json")
 TABLE_ROWS = 1_000  # without --limit; a table is for people, and in memory
 TABLES_MAX = 100  # in one query
+NAMES = re.compile(
+    r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | --[^\n]* | /\*.*?\*/ | `((?:[^`]|``)+)` | (\w+)""",
+    re.VERBOSE | re.DOTALL,
+)  # in groups; what strings and comments hold is passed over
 
 
 def configure(parser: Parser) -> None:
@@ -64,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.sparking import session
 
     known = topics(args, "table")
+    expect_distinct(args.sql, known)
     _speak_utc()
     with session("penstock query", args.master) as spark:
         _push_filters(spark)
@@ -88,6 +94,19 @@ def _push_filters(spark: SparkSession) -> None:
         push_filters(spark)
     except PipelineError as error:
         log.info("whole logs are read: %s", error)
+
+
+def expect_distinct(sql: str, topics: Iterable[str]) -> None:
+    """Tables are the same to Spark if they differ in case alone: one topic would answer for the other."""
+    named = {quoted.replace("``", "`") or word for quoted, word in NAMES.findall(sql)}
+    alike: dict[str, str] = {}
+    for topic in sorted(named.intersection(topics)):
+        other = alike.setdefault(topic.lower(), topic)
+        if other != topic:
+            raise usage(
+                f"the query names {other!r} and {topic!r}, which are one table in SQL: it does not tell case apart.",
+                "Ask for one of them at a time.",
+            )
 
 
 class Tables:
