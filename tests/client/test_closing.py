@@ -82,6 +82,33 @@ def test_a_fenced_producer_can_be_closed_and_says_why_it_is_not_used(broker: Pen
             pass
 
 
+def send_when_fenced(broker: PenstockBroker, producer: Producer) -> None:
+    with producer.transaction() as txn:
+        txn.send("orders", b"first").result(WAIT_S)
+        broker.advance(seconds=20)
+        with pytest.raises(ProducerFenced, match=r"not delivered.* gave the transaction up"):
+            txn.send("orders", b"too late").result(WAIT_S)
+        txn.send("orders", b"later still")
+
+
+def test_what_is_sent_in_a_transaction_that_was_given_up_says_so(broker: PenstockBroker) -> None:
+    with (
+        Producer(broker.bootstrap, delivery="exactly-once") as producer,
+        pytest.raises(ProducerFenced, match=r"sending to 'orders'.* gave the transaction up.* 15 s"),
+    ):
+        send_when_fenced(broker, producer)
+
+
+async def test_what_is_awaited_in_a_transaction_that_was_given_up_is_told(broker: PenstockBroker) -> None:
+    producer = AsyncProducer(broker.bootstrap, delivery="exactly-once")
+    with pytest.raises(ProducerFenced, match="not delivered"):  # noqa: PT012
+        async with asyncio.timeout(WAIT_S), producer.transaction() as txn:
+            await (await txn.send("orders", b"first"))
+            broker.advance(seconds=20)
+            await (await txn.send("orders", b"too late"))
+    await producer.close()
+
+
 async def test_closing_twice_is_closing_once(broker: PenstockBroker) -> None:
     broker.produce("orders", "1")
     async with AsyncConsumer[bytes, bytes](broker.bootstrap, "group", "orders") as consumer:

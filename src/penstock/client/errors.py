@@ -269,7 +269,7 @@ def from_kafka(error: KafkaError, doing: str) -> PenstockError:
     for codes, kind, hint in _KINDS:
         if code in codes:
             return kind(text, hint, kafka_error=error.name())
-    if error.fatal():
+    if error.fatal() or code == KafkaError._FATAL:
         return ProducerFenced(text, "This client can't go on: close it and make another.", kafka_error=error.name())
     if code in _TIMED_OUT:
         return BrokerUnreachable(text, UNREACHABLE_HINT, kafka_error=error.name())

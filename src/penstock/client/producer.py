@@ -157,7 +157,7 @@ class Producer:
         self._unpolled += 1
         if self._unpolled >= POLL_EVERY:
             self._unpolled = 0
-            self.kafka.poll(0)
+            self.poll()
         return delivery
 
     def _produce_more(
@@ -192,7 +192,10 @@ class Producer:
         if self._transaction is None and self.mode.is_transactional and error.code() == KafkaError._STATE:
             text = "a producer with delivery='exactly-once' sends in transactions."
             return UsageError(text, "with producer.transaction() as txn: txn.send(…)")
-        return self.explained(from_kafka(error, f"sending to {topic!r}"))
+        found = from_kafka(error, f"sending to {topic!r}")
+        if self.mode.is_transactional and error.code() == KafkaError._FATAL:  # all that is said of a fenced one
+            found.hint = FENCED_HINT
+        return self.explained(found)
 
     def _choose(self, topic: str, key: bytes | str | None) -> int:
         assert self._partitioner is not None
@@ -244,7 +247,7 @@ class Producer:
 
     def first_failure(self, kinds: tuple[type[PenstockError], ...]) -> PenstockError | None:
         """Of these kinds, of a message that nobody asked about."""
-        self.kafka.poll(0)
+        self.poll()
         failures = (delivery.exception() for delivery in list(self._failures.values()))
         return next((failure for failure in failures if isinstance(failure, kinds)), None)
 
@@ -262,8 +265,13 @@ class Producer:
     # ---- acknowledgements
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Lets librdkafka say what has arrived. Sending and waiting do this anyway."""
-        self.kafka.poll(timeout)
+        """Lets librdkafka say what has arrived. Sending and waiting do this anyway.
+
+        That nothing more can be sent is raised here once, for whoever comes first. The deliveries say it too, and what
+        is asked of the producer next.
+        """
+        with suppress(KafkaException):
+            self.kafka.poll(timeout)
 
     def keep_polling(self) -> None:
         """Somebody wants to be called: a thread listens to librdkafka until everything has arrived."""
@@ -276,7 +284,7 @@ class Producer:
         while not self._closed:
             self._awaited.clear()
             while len(self.kafka) and not self._closed:
-                self.kafka.poll(POLL_S)
+                self.poll(POLL_S)
             self._awaited.wait()
 
     def note_failure(self, delivery: Delivery) -> None:
