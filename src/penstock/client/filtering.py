@@ -6,18 +6,15 @@ It is done here for now. The interface has what a broker would need to do it (`a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from operator import methodcaller
 from typing import Any, Protocol
 
 from penstock.client.errors import DeserializationError, SettingsError, UsageError
 from penstock.client.message import Header, Message
+from penstock.client.pure_messages import headers_of as headers_of
+from penstock.client.pure_messages import unreadable_headers
 
 Terms = Mapping[str, frozenset[bytes]]  # a header's name, and the values that will do
 Where = Mapping[str, str | bytes | Collection[str | bytes]] | Callable[[list[Header]], bool]
-
-
-# An ordinary call may, once CPython has specialised it, return a list and leave the error for whoever comes next.
-_read = methodcaller("headers")
 
 
 class HeaderFilter(Protocol):
@@ -89,18 +86,5 @@ def _values(name: str, value: Any) -> frozenset[bytes]:
     return frozenset(each.encode() if isinstance(each, str) else each for each in values)
 
 
-def headers_of(raw: Any) -> list[Header] | None:
-    """None where a name is not UTF-8: no broker looks at them, and confluent-kafka reads none of the headers then."""
-    try:
-        return _read(raw) or []
-    except (UnicodeDecodeError, SystemError):
-        return None
-
-
 def unreadable(raw: Any) -> DeserializationError:
-    return DeserializationError(
-        f"the headers of the message in {raw.topic()}[{raw.partition()}] at offset {raw.offset()} can't be read: the "
-        "name of one is not UTF-8.",
-        "Iterate again to go on behind it, or use a handler with dead_letter=True, which puts such messages aside.",
-        Message(raw),
-    )
+    return unreadable_headers(Message(raw))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import methodcaller
 from typing import Any, Generic
 
 from confluent_kafka import Message as RawMessage
@@ -91,8 +92,10 @@ class Message(Generic[K, V]):
     @property
     def headers(self) -> list[Header]:
         """Names and values in the order in which they were sent; a name may come twice."""
-        headers: list[Header] | None = self.raw.headers()
-        return headers or []
+        headers = headers_of(self.raw)
+        if headers is None:
+            raise unreadable_headers(self)
+        return headers
 
     def header(self, name: str) -> str | None:
         """The last header of this name, as text; None where there is none, or it has no value."""
@@ -154,6 +157,35 @@ class DecodedMessage(Message[K, V]):
         if not isinstance(poison, BaseException):
             raise TypeError("a message is poisoned by an exception")
         self._poison = poison
+
+
+# ---- headers
+
+# An ordinary call may, once CPython has specialised it, return a list and leave the error for whoever comes next.
+_read = methodcaller("headers")
+
+
+class _Unreadable(list[Header]):
+    """In place of a list with holes, which is there when it is asked for again: who looks into one crashes."""
+
+
+def headers_of(raw: Any) -> list[Header] | None:
+    """None where a name is not UTF-8: no broker looks at them, and confluent-kafka reads none of the headers then."""
+    try:
+        headers: list[Header] | None = _read(raw)
+    except (UnicodeDecodeError, SystemError):
+        raw.set_headers(_Unreadable())
+        return None
+    return None if type(headers) is _Unreadable else headers or []
+
+
+def unreadable_headers(message: Message[Any, Any]) -> DeserializationError:
+    return DeserializationError(
+        f"the headers of the message in {message.topic}[{message.partition}] at offset {message.offset} can't be read: "
+        "the name of one is not UTF-8.",
+        "Iterate again to go on behind it, or use a handler with dead_letter=True, which puts such messages aside.",
+        message,
+    )
 
 
 # ---- what came at once

@@ -65,3 +65,13 @@ def test_a_loop_that_chooses_by_them_is_told_and_goes_on_behind(broker: Penstock
             list(consumer.messages(1, WAIT_S))
         assert raised.value.message.offset == 1
         assert [message.value for message in consumer.messages(1, WAIT_S)] == ["2"]
+
+
+def test_a_message_that_is_asked_for_them_says_so(broker: PenstockBroker, group: str) -> None:
+    with Consumer[bytes, str](broker.bootstrap, group, "orders", value="text") as consumer:
+        first, bent, last = consumer.messages(3, WAIT_S)
+    assert first.header("kind") == last.header("kind") == "good"
+    for _ in range(3):  # confluent-kafka says it once
+        with pytest.raises(DeserializationError, match="at offset 1 can't be read: the name of one is not UTF-8"):
+            _ = bent.headers
+    assert bent.value == "1"
