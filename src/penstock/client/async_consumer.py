@@ -53,10 +53,13 @@ class AsyncConsumer(Generic[K, V]):
         self._handle_signals = handle_signals
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-consumer")
         self._is_closed = False
+        self._runs = False  # its handler, which takes the thread
 
     def _in_thread(self, call: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         if self._is_closed:
             raise UsageError("the consumer is closed.", "Make another one.")
+        if self._runs and not self.stopping:  # it would be done when `run` ends; a handler that awaits it never ends
+            raise UsageError("the consumer's thread runs its handler.", "Ask before `run`, or behind it.")
         return asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     # ---- reading
@@ -200,12 +203,15 @@ class AsyncConsumer(Generic[K, V]):
         loop = asyncio.get_running_loop()
         with ending_on_signals(self.stop) if self._handle_signals else nullcontext():
             running = loop.run_in_executor(self._thread, handling().run, self.consumer, loop)
+            self._runs = True
             try:
                 await asyncio.shield(running)
             except asyncio.CancelledError:
                 self.stop()  # the message in hand is finished, and its offset is stored, before the task ends
                 await asyncio.shield(running)  # no task, which a loop that ends would cancel as well
                 raise
+            finally:
+                self._runs = False
 
     # ---- the end
 
