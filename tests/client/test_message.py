@@ -234,3 +234,10 @@ def test_what_is_no_exception_poisons_nothing(twin: Any) -> None:
     message.__class__ = type(poisoned)
     with suppress(AttributeError):  # in C it is of the kind that raises, and has nothing to raise
         assert message.value is None
+
+
+@pytest.mark.skipif(not chosen.COMPILED, reason="there is one of them")
+@pytest.mark.parametrize("name", [name for name in dir(pure_messages.Message) if not name.startswith("_")])
+def test_help_says_the_same_of_both(name: str) -> None:
+    if name != "raw":
+        assert getattr(chosen.Message, name).__doc__ == getattr(pure_messages.Message, name).__doc__

@@ -184,9 +184,13 @@ static PyObject *poisoned_raise(Message *self, void *Py_UNUSED(closure))
     return NULL;
 }
 
+#define KEY_TEXT "What the deserializer made of it; bytes without one; None where there is no key."
+#define VALUE_TEXT "What the deserializer made of it; bytes without one; None for a tombstone."
+#define RAW_TEXT "The bytes, whatever a deserializer made of them."
+
 static PyMemberDef message_members[] = {
     {"raw", T_OBJECT_EX, offsetof(Message, raw), READONLY, NULL},
-    {"value", T_OBJECT_EX, offsetof(Message, value), READONLY, "What the deserializer made of it; None for a tombstone."},
+    {"value", T_OBJECT_EX, offsetof(Message, value), READONLY, VALUE_TEXT},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -194,10 +198,10 @@ static PyGetSetDef message_properties[] = {
     {"topic", (getter)message_as_read, NULL, NULL, (void *)TOPIC},
     {"partition", (getter)message_as_read, NULL, NULL, (void *)PARTITION},
     {"offset", (getter)message_as_read, NULL, NULL, (void *)OFFSET},
-    {"raw_key", (getter)message_as_read, NULL, NULL, (void *)KEY},
-    {"raw_value", (getter)message_as_read, NULL, NULL, (void *)VALUE},
-    {"key", (getter)message_key, NULL, NULL, (void *)KEY},
-    {"poison", (getter)message_poison, NULL, NULL, NULL},
+    {"raw_key", (getter)message_as_read, NULL, RAW_TEXT, (void *)KEY},
+    {"raw_value", (getter)message_as_read, NULL, RAW_TEXT, (void *)VALUE},
+    {"key", (getter)message_key, NULL, KEY_TEXT, (void *)KEY},
+    {"poison", (getter)message_poison, NULL, "Why the key or the value could not be read, if so.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
