@@ -61,6 +61,13 @@ def in_thread(call: Callable[[], object], *, release: Callable[[], object]) -> I
     assert not failures, failures
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
 def committed(broker: PenstockBroker, group: str = "group") -> dict[int, int]:
     consumer = KafkaConsumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     found = consumer.committed([TopicPartition(TOPIC, number) for number in range(2)], 10)
@@ -237,6 +244,62 @@ def test_the_lag_of_partitions_that_are_paused(broker: PenstockBroker) -> None:
         assert len(read(consumer, 8)) == 8
         consumer.reader.count_in_hand()
         assert consumer.lag == 0
+
+
+# ---- pauses when partitions go
+
+
+def test_a_partition_that_was_taken_away_is_not_paused_when_it_comes_back(broker: PenstockBroker) -> None:
+    """librdkafka would keep the pause, and nothing of the partition would ever be read."""
+    broker.topic("more")
+    with make(broker) as consumer:
+        consumer.pause((TOPIC, 0))
+        assert read(consumer, 5) == ["1", "3", "5", "7", "9"]
+        consumer.also_read(["more"])
+        assert read(consumer, 5) == ["0", "2", "4", "6", "8"]
+        consumer.reader.count_in_hand()
+        assert consumer.lag == 0
+
+
+def test_a_handler_is_called_for_what_a_loop_had_paused(broker: PenstockBroker) -> None:
+    seen: list[str] = []
+    with make(broker) as consumer:
+        consumer.pause()
+
+        @consumer.handler
+        def handle(message: Any) -> None:
+            seen.append(message.value)
+            if len(seen) == 10:
+                consumer.stop()
+
+        with in_thread(consumer.run, release=lambda: (wait_until(lambda: len(seen) == 10), consumer.stop())):
+            pass
+
+
+def test_a_rebalance_leaves_nothing_paused_that_a_handler_waits_for(broker: PenstockBroker) -> None:
+    """A retry is not due yet when another member comes, takes a partition, and goes."""
+    quick = {"heartbeat.interval.ms": 20}
+    seen: list[tuple[str, int]] = []
+    held: list[list[Place]] = []
+    with make(broker, settings=quick) as consumer:
+
+        @consumer.handler(retry=Retry(attempts=2, backoff=fixed("700ms")), dead_letter=True)
+        def handle(message: Any) -> None:
+            seen.append((message.value, message.attempt))
+            if len(seen) == 10:
+                consumer.pause((TOPIC, 1))
+            if message.value in "01" and message.attempt == 1:
+                raise ValueError
+
+        consumer.on_revoke(lambda _: held.append([] if consumer.running is None else consumer.running.paused()))
+        with in_thread(consumer.run, release=consumer.stop):
+            wait_until(lambda: len(seen) == 10 and len(consumer.running.paused()) == 2)
+            with KafkaConsumer({"bootstrap.servers": broker.bootstrap, "group.id": "group", **quick}) as other:
+                other.subscribe([TOPIC])
+                wait_until(lambda: other.poll(0.02) is None and bool(other.assignment()))
+            broker.produce(TOPIC, "last", partition=1)
+            wait_until(lambda: {("0", 2), ("1", 2), ("last", 1)} <= set(seen))
+    assert len(held[0]) == 2, "both waited when the group was balanced anew"
 
 
 # ---- a message in hand when its partition goes

@@ -283,7 +283,11 @@ class Consumer(Generic[K, V]):
         return places
 
     def pause(self, *places: Place) -> None:
-        """Reads nothing more of these partitions, or of all, until they are resumed. The membership stays."""
+        """Reads nothing more of these partitions, or of all, until they are resumed. The membership stays.
+
+        When the group is balanced anew, what is taken away is not paused any more, also if it is given back at once;
+        to keep it so, pause it again behind that.
+        """
         self.reader.pause(check_places(places, self._joined()))
 
     def resume(self, *places: Place) -> None:

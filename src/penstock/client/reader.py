@@ -360,13 +360,16 @@ class Reader:
         self.places = (self.places or frozenset()).union(places)
 
     def went(self, places: Iterable[Place]) -> None:
-        self.places = (self.places or frozenset()).difference(places)
+        """librdkafka would keep a pause until a partition comes back, when nobody here knows of it any more."""
+        gone = set(places)
+        self.places = (self.places or frozenset()).difference(gone)
+        if held := self.paused & gone:
+            self.resume(held)
 
     def _forget(self, places: list[Place]) -> None:
         self._intake.gone.update(places)
         self.went(places)
         self.commits.forget(places)
-        self.paused.difference_update(places)
         for place in places:
             self.positions.pop(place, None)
             self._sought.pop(place, None)
@@ -380,7 +383,7 @@ class Reader:
         self._batch, self._left, self._in_hand = [], [], False
         self.positions.clear()
         self._sought.clear()
-        self.paused.clear()
+        self.resume(self.paused)
         self.places = None
         # Where partitions go one by one (KIP-429, KIP-848), who only subscribes anew keeps them, and is not told so.
         self.kafka.unsubscribe()

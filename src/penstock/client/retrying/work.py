@@ -263,8 +263,11 @@ class Work:
         self._until_tiers = 2 * len(due) if len(self._backlog) > len(due) else len(due)
 
     def _forget(self, keys: set[Key]) -> None:
-        """What was read of these partitions is not ours to handle."""
+        """What was read of these partitions is not ours to handle. Nor is a pause kept for what is held no more, which
+        librdkafka would do also until a partition comes back."""
         self._gone |= keys
+        if held := [TopicPartition(*key) for key in keys if key in self._waiting]:
+            self._client.resume(held)
         for key in keys:
             self._waiting.drop(key)
             self._to_begin.pop(key, None)
