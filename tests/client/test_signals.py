@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -69,6 +70,36 @@ async def test_a_signal_ends_a_poll_and_a_second_one_gets_through(broker: Pensto
         asyncio.get_running_loop().call_soon(terminate)
         assert await consumer.poll(WAIT_S) is None
         assert passed == [signal.SIGTERM]
+
+
+def test_who_asks_on_after_a_signal_neither_spins_nor_keeps_the_second_one(
+    broker: PenstockBroker, passed: list[int]
+) -> None:
+    def count(ask: Callable[[], object]) -> int:
+        asked, until_s = 0, time.monotonic() + 0.3
+        while time.monotonic() < until_s:
+            assert not ask()
+            asked += 1
+        return asked
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Consumer[bytes, bytes](broker.bootstrap, "spin", "empty") as consumer:
+        threading.Timer(0.1, terminate).start()
+        assert consumer.poll(WAIT_S) is None
+        assert consumer.stopping
+        assert passed == []
+        assert count(lambda: consumer.poll(1.0)) <= 3
+        assert count(lambda: list(consumer.messages(timeout=1.0))) <= 3
+        began_s = time.monotonic()
+        assert consumer.poll() is None
+        assert time.monotonic() - began_s < 0.1, "who does not wait need not"
+        before = signal.signal(signal.SIGTERM, interrupt)
+        threading.Timer(0.05, terminate).start()
+        with pytest.raises(KeyboardInterrupt):
+            count(lambda: consumer.poll(WAIT_S))
+        signal.signal(signal.SIGTERM, before)
 
 
 async def test_a_second_signal_is_not_kept_from_a_loop_that_hangs(broker: PenstockBroker, passed: list[int]) -> None:

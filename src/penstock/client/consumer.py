@@ -120,7 +120,11 @@ class Consumer(Generic[K, V]):
         return until_stopped(self.reader, count, timeout)
 
     def poll(self, timeout: float = 0.0) -> Message[K, V] | None:
-        """The next message, or None if there is none within `timeout` seconds."""
+        """The next message, or None if there is none within `timeout` seconds.
+
+        A signal ends the waiting with None, and `stopping` says so: `while not consumer.stopping`. Who asks on gets
+        None, five times a second at most, until a second signal does what it did before: it ends the program.
+        """
         check_timeout(timeout)
         self.check_plain()
         self.begin()

@@ -98,6 +98,10 @@ class Reader:
         """An iteration is over."""
         self._ended_by_stop = self.stopping
 
+    def rest(self, timeout_s: float | None) -> None:
+        """Who asks on and on, though all was told to stop, must not keep a processor busy. A signal ends it."""
+        time.sleep(POLL_SLICE_S if timeout_s is None else min(POLL_SLICE_S, timeout_s))
+
     # ---- handing out
 
     def stream(

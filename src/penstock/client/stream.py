@@ -119,6 +119,8 @@ class Stream:
             self._scope.__enter__()
         self._has_begun = True
         self._reader.count_in_hand()
+        if self._reader.stopping:
+            self._reader.rest(self._timeout)
         if self._timeout is not None:
             self._wait_until_s = self._clock() + self._timeout
 
