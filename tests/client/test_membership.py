@@ -246,6 +246,21 @@ def test_the_lag_of_partitions_that_are_paused(broker: PenstockBroker) -> None:
         assert consumer.lag == 0
 
 
+def test_the_lag_of_who_is_slower_than_what_is_fetched_for_it(broker: PenstockBroker) -> None:
+    """librdkafka fetches no more while it has enough, and does not learn how far the end is."""
+    broker.produce("narrow", *range(200), partition=0)
+    consumer = Consumer[bytes, bytes](broker.bootstrap, "group", "narrow", settings={"queued.min.messages": 1})
+    with consumer:
+        assert consumer.poll(WAIT_S) is not None
+        time.sleep(0.1)
+        broker.produce("narrow", *range(100), partition=0)
+        wait_until(lambda: consumer.lag == 300)
+        broker.delay("ListOffsets", 5)
+        began_s = time.monotonic()
+        assert [consumer.lag for _ in range(20)] == [300] * 20
+        assert time.monotonic() - began_s < 0.5, "nobody was asked again so soon"
+
+
 # ---- pauses when partitions go
 
 

@@ -18,7 +18,7 @@ from penstock.client.delivery import DeliveryName, find_delivery
 from penstock.client.errors import BadName, PenstockError, SettingsError, UsageError, after, no_broker
 from penstock.client.filtering import HeaderFilter, Where, make_filter
 from penstock.client.kinds import K, V
-from penstock.client.lagging import lags, offsets_at
+from penstock.client.lagging import Ends, lags, offsets_at
 from penstock.client.listeners import Listener
 from penstock.client.loops import until_signals, until_stopped
 from penstock.client.message import Message, Place
@@ -97,6 +97,7 @@ class Consumer(Generic[K, V]):
         self._connect_timeout_s = check_seconds(connect_timeout_s, "connect_timeout_s")
         self._started = False
         self._closed = False
+        self._ends = Ends()
         decoder = Decoder(deserializer(key, "key"), deserializer(value, "value"))
         every = int(check_positive(commit_every, "commit_every"))
         commits = Commits(check_positive(commit_interval_s, "commit_interval_s"), every)
@@ -245,7 +246,7 @@ class Consumer(Generic[K, V]):
         unprocessed = (self.running or self.reader).unprocessed()
         starts_early = self.settings["auto.offset.reset"] == "earliest"
         paused = self.reader.paused.union(() if self.running is None else self.running.paused())
-        return lags(self.reader.kafka, unprocessed, starts_early, paused)
+        return lags(self.reader.kafka, unprocessed, starts_early, paused, self._ends)
 
     @property
     def lag(self) -> int:
