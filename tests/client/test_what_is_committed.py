@@ -69,6 +69,43 @@ def test_a_commit_at_most_once_never_goes_back(bootstrap: str, make_topic: MakeT
     assert committed(bootstrap, group, topic) == [6]
 
 
+@pytest.mark.parametrize("handles", [False, True])
+def test_no_more_is_processed_than_was_said_before_a_commit(
+    bootstrap: str, make_topic: MakeTopic, unique: Unique, monkeypatch: pytest.MonkeyPatch, handles: bool
+) -> None:
+    topic, group = make_topic(), unique("group")
+    fill(bootstrap, topic, 30)
+    sent: list[int] = []
+    with Consumer(bootstrap, group, topic, commit_every=100, commit_interval_s=60) as consumer:
+        committer = consumer.reader.commits.committer
+        later = committer.later
+
+        def note(offsets: list[TopicPartition]) -> bool:
+            sent.extend(each.offset for each in offsets)
+            return later(offsets)
+
+        monkeypatch.setattr(committer, "later", note)
+
+        def handle(message: object) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == 30:
+                fill(bootstrap, topic, 420)
+            if seen % 50 == 0:
+                time.sleep(0.02)  # for the answer to the last one
+            if seen == 450:
+                consumer.stop()
+
+        seen = 0
+        consumer.handler(handle)
+        if handles:
+            consumer.run()
+        else:
+            for message in consumer:
+                handle(message)
+    assert sent == [100, 200, 300, 400]
+
+
 def test_asking_for_the_lag_takes_nothing(bootstrap: str, make_topic: MakeTopic, unique: Unique) -> None:
     topic, group = make_topic(), unique("group")
     fill(bootstrap, topic, 6)

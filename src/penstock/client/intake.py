@@ -54,9 +54,10 @@ class Intake:
 
     # ---- how much
 
-    def take(self, timeout_s: float) -> list[Any]:
+    def take(self, timeout_s: float, most: int) -> list[Any]:
         """What is there, or else the next message, alone: who had to be waited for seldom comes in company."""
         self.gone.clear()
+        size = min(self._batch_size, most)
         kafka = self.kafka
         try:
             first = kafka.poll(0)
@@ -64,7 +65,7 @@ class Intake:
                 first = kafka.poll(timeout_s)
                 batch = [] if first is None else [first]
             else:
-                batch = [first, *kafka.consume(self._batch_size - 1, 0)] if self._batch_size > 1 else [first]
+                batch = [first, *kafka.consume(size - 1, 0)] if size > 1 else [first]
         except KafkaException as failure:
             raise from_kafka(failure.args[0], "reading") from failure
         if has_errors(batch):

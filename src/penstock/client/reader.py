@@ -69,7 +69,7 @@ class Reader:
         self._only_joins = False  # nobody has asked for messages
         self._topic: str | None = None  # if all messages are of this one
         self._asked_s = time.monotonic()
-        self._since_commit = 0
+        self._since_commit = 0  # messages that were taken, but for those that were committed
         interval_ms = int(settings.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS))
         self._give_back_s = interval_ms / 1000 / 3
         self.paused: set[Place] = set()
@@ -158,12 +158,16 @@ class Reader:
         self.settle()
         now_s = time.monotonic()
         self._intake.adapt(now_s - self._asked_s)
-        if self.commits.is_due(now_s, self._since_commit):
+        is_due = self.commits.is_due(now_s, self._since_commit)
+        if is_due and not self.commits.is_unanswered:
             self.commit_later(now_s)
+            is_due = False
         self._intake.look_for_missing(now_s)
         slice_s = POLL_SLICE_S if wait_until_s is None else max(0.0, min(POLL_SLICE_S, wait_until_s - now_s))
-        batch = self._intake.take(slice_s)
+        batch = self._intake.take(slice_s, self.commits.every - (0 if is_due else self._since_commit))
         self._asked_s = time.monotonic()
+        if is_due:  # librdkafka has told meanwhile what became of the last one
+            self.commit_later(self._asked_s)
         if batch and self.mode.commit_order is CommitOrder.BEFORE and not self._commit_before(batch):
             self._intake.rewind(begins_of(batch, self._topic))
             batch = []
@@ -219,14 +223,14 @@ class Reader:
     def commit(self, positions: Mapping[Place, int] | None = None, metadata: Mapping[Place, str] | None = None) -> None:
         """Commits these positions, or all that were processed, and waits until they are stored."""
         self.settle()
-        self._since_commit = 0
+        self._since_commit = len(self._batch)
         if positions is None and self.mode.commit_order is CommitOrder.BEFORE:
             return  # all that was taken is committed, which is further than what was processed
         self.commits.now(self.positions if positions is None else positions, metadata)
 
     def commit_later(self, now_s: float) -> None:
         self.settle()
-        self._since_commit = 0
+        self._since_commit = len(self._batch)
         if self.mode.commit_order is CommitOrder.AFTER:
             self.commits.later(self.positions, now_s)
         else:

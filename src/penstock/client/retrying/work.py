@@ -224,8 +224,9 @@ class Work:
                 return [], None
             self._gone.clear()
             batch = [first]
-            if many and self._batch_max > 1:
-                batch += self._client.consume(self._batch_max - 1, 0)
+            most = min(self._batch_max, self._source.commit_every - self._holdings.uncommitted)
+            if many and most > 1:
+                batch += self._client.consume(most - 1, 0)
             has_trouble = has_errors(batch)
             if has_trouble and any(map(_is_too_slow, batch)):
                 log.warning(TOO_SLOW)
