@@ -51,7 +51,10 @@ def test_a_mark_is_read_as_it_was_written(mark: Mark) -> None:
     assert Mark.decode(mark.encode()) == mark
 
 
-@pytest.mark.parametrize("metadata", [None, "", "x", "{}", "[]", "7", '{"penstock": 7}', '{"penstock": {"at": "x"}}'])
+@pytest.mark.parametrize(
+    "metadata",
+    [None, "", "x", "{}", "[]", "7", '{"penstock": 7}', '{"penstock": {"at": "x"}}', "[" * 3000],
+)
 def test_what_another_client_wrote_is_no_mark(metadata: str | None) -> None:
     assert Mark.decode(metadata) is None
 

@@ -37,7 +37,7 @@ class Mark:
         try:
             fields = json.loads(metadata or "null")["penstock"]
             return cls(*(min(max(int(fields.get(name, 0)), 0), bound) for name, bound in _FIELDS))
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return None
 
 
