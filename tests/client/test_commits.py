@@ -94,6 +94,12 @@ def test_a_commit_of_a_member_that_was_put_out_fails(kafka: FakeKafka, commits: 
         commits.now({A: 5})
 
 
+def test_a_commit_to_a_group_that_has_ended_says_what_becomes_of_it(kafka: FakeKafka, commits: Commits) -> None:
+    kafka.errors = [KafkaError.GROUP_ID_NOT_FOUND]
+    with pytest.raises(CommitFailed, match=r"GROUP_ID_NOT_FOUND.*read again"):
+        commits.now({A: 5})
+
+
 def test_metadata_is_committed_though_the_offset_is_not_new(kafka: FakeKafka, commits: Commits) -> None:
     commits.now({A: 5})
     commits.now({A: 5}, {A: "note"})

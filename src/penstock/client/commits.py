@@ -24,6 +24,10 @@ from penstock.client.message import Place
 log = logging.getLogger("penstock.client")
 
 ANSWER_TIMEOUT_S = 60.0
+GONE_HINT = (
+    "The group has ended: its last member was not heard of for as long as a session lasts (session.timeout.ms). "
+    "What was not stored will be read again by who joins next."
+)
 
 
 class Commits:
@@ -103,7 +107,10 @@ class Commits:
 
 def _failed(error: KafkaError) -> PenstockError:
     found = from_kafka(error, "committing offsets")
-    return found if isinstance(found, CommitFailed) else CommitFailed(found.text, found.hint, kafka_error=error.name())
+    if isinstance(found, CommitFailed):
+        return found
+    hint = GONE_HINT if error.code() == KafkaError.GROUP_ID_NOT_FOUND else found.hint
+    return CommitFailed(found.text, hint, kafka_error=error.name())
 
 
 def as_places(partitions: Iterable[Any]) -> list[Place]:
