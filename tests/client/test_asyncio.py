@@ -106,6 +106,14 @@ async def test_a_loop_can_be_stopped_while_it_waits(bootstrap: str, make_topic: 
         assert [message async for message in consumer] == []
 
 
+async def test_who_asks_on_after_a_signal_does_not_spin(bootstrap: str, make_topic: MakeTopic, unique: Unique) -> None:
+    async with AsyncConsumer[bytes, bytes](bootstrap, unique("group"), make_topic()) as consumer:
+        consumer.consumer.reader.stop_for_good()  # which signals do
+        began_s = time.monotonic()
+        assert [await consumer.poll(1.0) for _ in range(3)] == [None] * 3
+        assert 0.5 < time.monotonic() - began_s < 2
+
+
 async def test_a_message_that_cannot_be_read(bootstrap: str, make_topic: MakeTopic, unique: Unique) -> None:
     topic = make_topic()
     async with AsyncProducer(bootstrap) as producer:

@@ -26,6 +26,7 @@ from penstock.client.listeners import Listener
 from penstock.client.message import Message, Place
 from penstock.client.names import check_timeout
 from penstock.client.options import ConsumerOptions, HandlerOptions, SendOptions
+from penstock.client.reader import POLL_SLICE_S
 from penstock.client.settings import Settings
 from penstock.client.signals import ending_on_signals
 from penstock.client.transactions import Transaction
@@ -86,6 +87,8 @@ class AsyncConsumer(Generic[K, V]):
         wait_until_s = None if timeout is None else time.monotonic() + timeout
         handed = 0
         reader.count_in_hand()
+        if reader.stopping:  # who asks on and on must not keep a processor busy
+            await asyncio.sleep(POLL_SLICE_S if timeout is None else min(POLL_SLICE_S, timeout))
         while not reader.stopping and (count is None or handed < count):
             if not reader.has_left:
                 if not await self._in_thread(reader.refill, wait_until_s):
