@@ -40,7 +40,7 @@ from penstock.storage import aborted, leader_epochs
 from penstock.storage.aborted import Marker
 from penstock.storage.disk import File
 from penstock.storage.log import Log, LogPosition
-from penstock.storage.segment import Segment
+from penstock.storage.segment import NO_TIMESTAMP, Segment
 from penstock.transport.turn import Turn
 
 log = logging.getLogger("penstock.partition")
@@ -153,7 +153,7 @@ class Partition:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (crc does not match in {self.name})")
         if attributes & (TRANSACTIONAL | COMPRESSION_MASK):
             check_attributes(attributes, producer_id, may_be_transactional)
-        if max_timestamp < 0 and not settings.log_append_time:
+        if max_timestamp == NO_TIMESTAMP and not settings.log_append_time:
             max_timestamp = stamp_max_timestamp(batch, attributes)
         ahead_ms = max_timestamp - now_ms
         out_of_range = ahead_ms > settings.timestamp_after_max_ms or -ahead_ms > settings.timestamp_before_max_ms
