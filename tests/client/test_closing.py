@@ -66,9 +66,11 @@ def be_fenced(broker: PenstockBroker, producer: Producer) -> None:
 
 
 def test_a_transaction_that_took_too_long_is_told_so_by_what_left_the_block(broker: PenstockBroker) -> None:
-    with pytest.raises(ProducerFenced, match=r"gave the transaction up.* 15 s") as caught:  # noqa: SIM117
-        with Producer(broker.bootstrap, delivery="exactly-once") as producer:
-            be_fenced(broker, producer)
+    with (
+        pytest.raises(ProducerFenced, match=r"gave the transaction up.* 15 s") as caught,
+        Producer(broker.bootstrap, delivery="exactly-once") as producer,
+    ):
+        be_fenced(broker, producer)
     assert "transactional_id" not in str(caught.value), "nobody else has one that was made up"
 
 
@@ -101,11 +103,15 @@ def test_what_is_sent_in_a_transaction_that_was_given_up_says_so(broker: Penstoc
 
 async def test_what_is_awaited_in_a_transaction_that_was_given_up_is_told(broker: PenstockBroker) -> None:
     producer = AsyncProducer(broker.bootstrap, delivery="exactly-once")
-    with pytest.raises(ProducerFenced, match="not delivered"):  # noqa: PT012
+
+    async def take_too_long() -> None:
         async with asyncio.timeout(WAIT_S), producer.transaction() as txn:
             await (await txn.send("orders", b"first"))
             broker.advance(seconds=20)
             await (await txn.send("orders", b"too late"))
+
+    with pytest.raises(ProducerFenced, match="not delivered"):
+        await take_too_long()
     await producer.close()
 
 

@@ -185,7 +185,26 @@ async def test_a_deleted_topic_that_is_being_read_stays_though_others_are_writte
     await asyncio.sleep(3 * leaving.LOOK_EVERY_S)
     assert len(found.read()) == found.size > 0
     del found
+    held.write("new", count=50)
     await until(lambda: file.stat().st_size == 0)
+
+
+async def test_nothing_is_looked_for_when_all_that_was_deleted_is_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaving, "PIECE", 100)
+    held = Holding(tmp_path)
+    held.create("new")
+    held.create("old", file_delete_delay_ms="60000")
+    held.write("old")
+    topic = held.delete("old")
+    held.write("new", count=10)
+    file = tmp_path / f"{topic.topic_id.hex()}-0.deleted" / f"{0:020d}.log"
+    await until(lambda: file.stat().st_size == 0)
+    looks: list[int] = []
+    monkeypatch.setattr(held.disk, "shrink", lambda path, size: looks.append(size) or 0)
+    await asyncio.sleep(3 * leaving.LOOK_EVERY_S)
+    assert looks == []
 
 
 async def test_a_topic_made_again_under_its_name_knows_nothing_of_the_old_one(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from penstock.client.async_producer import AsyncProducer
 from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import UsageError
-from penstock.client.finishing import to_the_end
+from penstock.client.finishing import last_in, to_the_end
 from penstock.client.kinds import K, V
 from penstock.client.listeners import Listener
 from penstock.client.message import Message, Place
@@ -222,15 +222,11 @@ class AsyncConsumer(Generic[K, V]):
         await self._close(self.consumer.close)
 
     async def _close(self, closing: Callable[..., None], *arguments: Any) -> None:
-        """Once: what is asked of the thread behind this would never be done."""
+        """Once."""
         self.stop()
         if not self._is_closed:
-            closed = asyncio.get_running_loop().run_in_executor(self._thread, closing, *arguments)
             self._is_closed = True
-            try:
-                await to_the_end(closed)
-            finally:
-                self._thread.shutdown(wait=False)
+            await last_in(self._thread, closing, *arguments)
 
     async def __aenter__(self) -> Self:
         return self

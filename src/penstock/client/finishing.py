@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -17,6 +18,14 @@ T = TypeVar("T")
 def in_some_thread(call: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
     """As `asyncio.to_thread`, but no task, which a loop that ends would cancel as well."""
     return asyncio.get_running_loop().run_in_executor(None, copy_context().run, call, *arguments)
+
+
+async def last_in(thread: ThreadPoolExecutor, call: Callable[..., Any], *arguments: Any) -> None:
+    """Nothing that is asked of the thread behind this would ever be done."""
+    try:
+        await to_the_end(asyncio.get_running_loop().run_in_executor(thread, call, *arguments))
+    finally:
+        thread.shutdown(wait=False)
 
 
 async def to_the_end(running: asyncio.Future[T]) -> T:

@@ -37,7 +37,7 @@ SELDOM = ("place", "attempt", "headers", "header", "timestamp_ms", "timestamp", 
 if COMPILED:
     for name in SELDOM:
         setattr(Message, name, vars(pure_messages.Message)[name])
-    setattr(Message, "__class_getitem__", classmethod(GenericAlias))  # noqa: B010
+    setattr(Message, "__class_getitem__", classmethod(GenericAlias))  # noqa: B010  (a type in C, of which mypy knows no such name)
 
 
 @dataclass(frozen=True, slots=True)

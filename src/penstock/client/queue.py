@@ -17,7 +17,7 @@ from penstock.client.admin import connection_of, create_topic
 from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import QueueEmpty, QueueStopped, SettingsError, UsageError, after, from_kafka
-from penstock.client.finishing import to_the_end
+from penstock.client.finishing import last_in, to_the_end
 from penstock.client.message import Message
 from penstock.client.names import check_timeout, check_topic
 from penstock.client.options import QueueOptions
@@ -308,16 +308,12 @@ class AsyncQueue:
         await self._close(self.queue.close)
 
     async def _close(self, closing: Callable[..., Any], *arguments: Any) -> None:
-        """Once: what is asked of the thread behind this would never be done."""
+        """Once."""
         self._signals.close()
         self.queue.stop()  # a task may wait for a job
         if not self._is_closed:
-            closed = asyncio.get_running_loop().run_in_executor(self._thread, closing, *arguments)
             self._is_closed = True
-            try:
-                await to_the_end(closed)
-            finally:
-                self._thread.shutdown(wait=False)
+            await last_in(self._thread, closing, *arguments)
 
     async def __aenter__(self) -> Self:
         return self

@@ -81,3 +81,4 @@ class LeavingFolders:
                     freed = self._disk.shrink(folder.path, -(-wanted // (len(unread) - number)))
                     self._freed += freed
                     wanted -= freed
+        self._freed += wanted  # what is not there is not looked for again; the next that is written asks for more

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import TopicPartition
 
 from penstock.client import Queue, QueueEmpty, Retry
@@ -88,9 +89,9 @@ def test_a_position_does_not_come_back_before_copies_that_may_be_committed(
     """As when the answer to the end of a transaction is lost, and the broker with it."""
     commit, commits = Transactional.commit, []
 
-    def committed_unheard(self: Transactional, consumer: object, offsets: list[TopicPartition]) -> None:
+    def committed_unheard(self: Transactional, consumer: KafkaConsumer, offsets: list[TopicPartition]) -> None:
         if not commits:
-            commit(self, consumer, offsets)  # type: ignore[arg-type]
+            commit(self, consumer, offsets)
         commits.append(offsets)
         self.is_in_doubt = True
         raise ProducerFenced("nobody knows.", "Start again.")
