@@ -133,6 +133,24 @@ async def test_a_deleted_topic_is_gone_at_once_and_its_files_soon(tmp_path: Path
     await until(lambda: not folders(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "stay"), [("SPARE_SHARE", 0, True), ("SPARE_SHARE", 1 << 40, False), ("SPARE_BYTES", 0, False)]
+)
+async def test_files_of_a_deleted_topic_stay_longer_only_if_they_are_few_and_the_disk_is_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, value: int, stay: bool
+) -> None:
+    monkeypatch.setattr(leaving, "SPARE_SHARE", 0)
+    monkeypatch.setattr(leaving, setting, value)
+    monkeypatch.setattr(leaving, "SPARE_DELAYS", 21)
+    held = Holding(tmp_path)
+    held.create("t", file_delete_delay_ms="20")
+    held.write("t", 0)
+    held.delete("t")
+    await asyncio.sleep(0.2)
+    assert bool(folders(tmp_path)) is stay
+    await until(lambda: not folders(tmp_path))
+
+
 async def test_a_reader_may_finish_with_what_it_holds_of_a_deleted_topic(tmp_path: Path) -> None:
     held = Holding(tmp_path)
     held.create("t", file_delete_delay_ms="0")

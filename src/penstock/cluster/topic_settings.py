@@ -56,7 +56,8 @@ _topic("delete.retention.ms", LONG, DAY_MS, at_least(0),
        "How long a compacted topic keeps the markers of deleted keys, which is how long a full read may take.")
 _topic("file.delete.delay.ms", LONG, MINUTE_MS, at_least(0),
        "How long a removed segment's file stays on disk, for reads that are under way. What a deleted topic leaves "
-       "goes sooner where nobody reads it and other data is written.")
+       "goes sooner where nobody reads it and other data is written, and up to five times as late where there "
+       "is plenty of room.")
 _topic("flush", STRING, "commit", one_of(*FLUSH_MODES),
        "When data is forced to disk: 'commit' before acks=all is answered, 'interval' every flush.ms, "
        "'os' when the operating system does it.")

@@ -1,8 +1,9 @@
 """The folders of deleted topics, on their way out.
 
-They stay for `file.delete.delay.ms`, unless new data takes their place before: what is written frees as much of what
-was deleted. So the page cache goes on with memory that it has, which is several times faster where a hypervisor takes
-free memory back and has to find it again, and a disk need not hold both. A folder that is still being read stays.
+They stay for `file.delete.delay.ms`, and longer where a disk has room in plenty, unless new data takes their place
+before: what is written frees as much of what was deleted. So the page cache goes on with memory that it has, which is
+several times faster where a hypervisor takes free memory back and has to find it again, and a disk need not hold both.
+A folder that is still being read stays.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from penstock.storage.disk import Disk, File
 LOOK_EVERY_S = 0.05
 AHEAD = 128 * 1024 * 1024  # freed before it is needed: more than is written between two looks
 PIECE = 16 * 1024 * 1024  # less than this is not worth a thread's while
+SPARE_BYTES = 2 * 1024**3  # so much in all waits longer for new data,
+SPARE_SHARE = 10  # if this many times as much is free,
+SPARE_DELAYS = 5  # but no longer than this many times the delay
 
 
 class Folder(NamedTuple):
@@ -41,11 +45,24 @@ class LeavingFolders:
         """Those of a topic. What is left of them at a stop goes at the next start."""
         loop = asyncio.get_running_loop()
         self._topics.append(folders)
-        loop.call_later(delay_s, self._remove, loop, folders)
+        loop.call_later(delay_s, self._due, loop, folders, delay_s * (SPARE_DELAYS - 1))
         if not self._looking:
             self._looking = True
             self._written, self._freed = self._disk.written, 0
             loop.call_later(LOOK_EVERY_S, self._look, loop)
+
+    def _due(self, loop: asyncio.AbstractEventLoop, folders: list[Folder], longer_s: float) -> None:
+        def looked(spare: asyncio.Future[bool]) -> None:
+            if not loop.is_closed():
+                loop.call_later(longer_s if spare.result() else 0, self._remove, loop, folders)
+
+        loop.run_in_executor(None, self._are_spare, list(self._topics)).add_done_callback(looked)
+
+    def _are_spare(self, topics: list[list[Folder]]) -> bool:
+        paths = [folder.path for folders in topics for folder in folders]
+        if self._disk.free(paths[0].parent) < SPARE_SHARE * SPARE_BYTES:
+            return False
+        return sum(map(self._disk.held, paths)) <= SPARE_BYTES
 
     def _remove(self, loop: asyncio.AbstractEventLoop, folders: list[Folder]) -> None:
         self._topics.remove(folders)

@@ -140,11 +140,17 @@ class Disk:
 
     def remove_tree(self, path: Path) -> None:
         """In a thread. Large files go piece by piece: freeing a gigabyte at once holds up everyone who writes."""
-        while self._held(path) > REMOVED_AT_ONCE and self.shrink(path, REMOVED_AT_ONCE):
+        while self.held(path) > REMOVED_AT_ONCE and self.shrink(path, REMOVED_AT_ONCE):
             time.sleep(REMOVAL_REST_S)
         shutil.rmtree(path, ignore_errors=True)
 
-    def _held(self, path: Path) -> int:
+    def free(self, path: Path) -> int:
+        """What others may still write there."""
+        space = os.statvfs(path)
+        return space.f_bavail * space.f_frsize
+
+    def held(self, path: Path) -> int:
+        """The size of a folder's files."""
         try:
             with os.scandir(path) as entries:
                 return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
