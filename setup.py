@@ -42,6 +42,10 @@ HOT = [
     "client/pace.py",
     "client/stream.py",
     "client/reader.py",
+    "client/retrying/ledger.py",
+    "client/retrying/headers.py",
+    "client/retrying/assigned.py",
+    "client/retrying/copies.py",
     "client/retrying/work.py",
 ]
 

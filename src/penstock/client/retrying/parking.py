@@ -27,7 +27,7 @@ TRANSACTION_TIMEOUT_S = 30.0
 TRANSACTION_TRIES = 5
 # What a process leaves open when it dies holds up who reads behind it. All of a transaction is there when it begins.
 OPEN_MS_MAX = 10_000
-SEND_WITHIN_S = 0.02  # copies wait for others, but not for slow handlers
+SEND_WITHIN_S = 0.1  # copies wait for others, but not for slow handlers
 LINGER_MS = 20  # what is parked has time; fewer and larger batches cost the brokers less
 MESSAGE_BYTES_MAX = 1_000_000_000  # the topic decides; librdkafka's own limit would be too small for our headers
 
