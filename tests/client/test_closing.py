@@ -195,25 +195,6 @@ async def test_a_task_that_waits_for_a_job_ends_when_the_queue_is_closed(broker:
     await waiting
 
 
-async def test_a_handler_that_asks_for_the_thread_it_has_is_told(broker: PenstockBroker) -> None:
-    broker.produce("orders", "1")
-    told: list[UsageError] = []
-    async with AsyncConsumer[bytes, bytes](broker.bootstrap, "group", "orders") as consumer:
-
-        @consumer.handler
-        async def handle(message: object) -> None:
-            try:
-                await asyncio.wait_for(consumer.lag(), 1.0)
-            except UsageError as error:
-                told.append(error)
-            finally:
-                consumer.stop()
-
-        await asyncio.wait_for(consumer.run(), WAIT_S)
-        assert ["runs its handler" in str(error) for error in told] == [True]
-        assert await consumer.lag() == 0
-
-
 async def test_what_was_done_is_committed_by_a_task_that_is_cancelled_twice(broker: PenstockBroker) -> None:
     """The second time it waits for its thread, which has a last look for messages before it closes."""
     done: asyncio.Queue[str] = asyncio.Queue()

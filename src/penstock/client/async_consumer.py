@@ -20,7 +20,7 @@ from penstock.client.async_producer import AsyncProducer
 from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import UsageError
-from penstock.client.finishing import last_in, to_the_end
+from penstock.client.finishing import in_some_thread, last_in, to_the_end
 from penstock.client.kinds import K, V
 from penstock.client.listeners import Listener
 from penstock.client.message import Message, Place
@@ -59,8 +59,8 @@ class AsyncConsumer(Generic[K, V]):
     def _in_thread(self, call: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         if self._is_closed:
             raise UsageError("the consumer is closed.", "Make another one.")
-        if self._runs and not self.stopping:  # it would be done when `run` ends; a handler that awaits it never ends
-            raise UsageError("the consumer's thread runs its handler.", "Ask before `run`, or behind it.")
+        if self._runs:  # there it would be done when `run` ends; a handler that awaits it never ends
+            return in_some_thread(call, *arguments)
         return asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     # ---- reading
@@ -205,7 +205,7 @@ class AsyncConsumer(Generic[K, V]):
         """Calls the handler with messages, until `stop()` or a signal. Coroutine functions run in this loop."""
         loop = asyncio.get_running_loop()
         with ending_on_signals(self.stop) if self._handle_signals else nullcontext():
-            running = loop.run_in_executor(self._thread, handling().run, self.consumer, loop)
+            running = loop.run_in_executor(self._thread, self._run, loop)
             self._runs = True
             try:
                 await asyncio.shield(running)
@@ -215,6 +215,10 @@ class AsyncConsumer(Generic[K, V]):
                 raise
             finally:
                 self._runs = False
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self.consumer.reader.turns.running():
+            handling().run(self.consumer, loop)
 
     # ---- the end
 

@@ -35,7 +35,7 @@ Start = Literal["earliest", "latest", "fail"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 RESETS = {"earliest": "earliest", "latest": "latest", "fail": "error"}
-REQUEST_TIMEOUT_S = 30.0
+LOOP_ENDS_S = 1.0  # which another thread has told to stop
 
 
 class Consumer(Generic[K, V]):
@@ -62,7 +62,8 @@ class Consumer(Generic[K, V]):
     `handle_signals`     whether SIGTERM and SIGINT end the reading; in the main thread only
     `settings`           settings of librdkafka, which count more than the profile's
 
-    One thread at a time may use it; only `stop()` may be called, and `assignment` asked, from any other.
+    One thread at a time may read. Others may use it meanwhile: `stop()`, `assignment`, `lag` and `lags` are for any
+    thread; what else is asked of it is done by the one that iterates, between two messages.
     """
 
     def __init__(
@@ -156,7 +157,8 @@ class Consumer(Generic[K, V]):
         """Whether there is no such topic; to ask does not create it."""
         self._check_open()
         try:
-            return is_missing(self.reader.kafka, topic, self._connect_timeout_s)
+            with self.reader.turns.beside():
+                return is_missing(self.reader.kafka, topic, self._connect_timeout_s)
         except KafkaException as failure:
             raise no_broker(self.bootstrap, failure.args[0]) from failure
 
@@ -167,9 +169,11 @@ class Consumer(Generic[K, V]):
     def also_read(self, topics: Iterable[str]) -> None:
         """Adds topics to the subscription; the group is balanced anew."""
         self._check_open()
+        self._check_not_running()
         self.topics = list(dict.fromkeys([*self.topics, *check_topics(topics)]))
         if self._started:
-            self._subscribe()
+            with self.reader.turns.beside():
+                self._subscribe()
 
     def _subscribe(self) -> None:
         try:
@@ -228,10 +232,19 @@ class Consumer(Generic[K, V]):
     # ---- how far
 
     def commit(self) -> None:
-        """Stores now, and waits for it, that everything up to the message in hand is processed."""
+        """Stores now, and waits for it, that everything up to the message in hand is processed.
+
+        In another thread than the one that iterates, the message in hand counts when that one asks for the next.
+        """
         self.check_plain()
-        self.reader.count_in_hand()
-        self.reader.commit()
+        if self.running is not None:
+            raise UsageError(
+                "the consumer runs its handler, and commits what that has handled.",
+                "commit_interval_s and commit_every say how often.",
+            )
+        if self.reader.turns.is_ours:
+            self.reader.count_in_hand()
+        self.reader.turns.handed_over(self.reader.commit)
 
     @property
     def assignment(self) -> list[Place]:
@@ -240,8 +253,13 @@ class Consumer(Generic[K, V]):
 
     @property
     def lags(self) -> dict[Place, int]:
-        """For each partition of this member, how many messages there are that it has not processed."""
+        """For each partition of this member, how many messages there are that it has not processed. May be asked from
+        any thread."""
         self._check_open()
+        with self.reader.turns.beside():
+            return self._lags()
+
+    def _lags(self) -> dict[Place, int]:
         self._wait_to_join()  # the first time: else it would not know which they are
         unprocessed = (self.running or self.reader).unprocessed()
         starts_early = self.settings["auto.offset.reset"] == "earliest"
@@ -250,7 +268,7 @@ class Consumer(Generic[K, V]):
 
     @property
     def lag(self) -> int:
-        """How many messages of its partitions this member has not processed."""
+        """How many messages of its partitions this member has not processed. May be asked from any thread."""
         return sum(self.lags.values())
 
     # ---- where to
@@ -259,8 +277,11 @@ class Consumer(Generic[K, V]):
         """The next message of this partition will be the one at `offset`."""
         self._check_not_running()
         check_offset(offset)
-        check_places([(topic, partition)], self._joined())
-        self.reader.seek({(topic, partition): offset})
+        self.reader.turns.handed_over(lambda: self._seek({(topic, partition): offset}))
+
+    def _seek(self, offsets: Mapping[Place, int]) -> None:
+        check_places(tuple(offsets), self._joined())
+        self.reader.seek(offsets)
 
     def seek_to_time(self, moment: datetime, *places: Place) -> None:
         """The next messages will be the first that are as late as `moment`; in these partitions, or in all.
@@ -269,6 +290,9 @@ class Consumer(Generic[K, V]):
         """
         self._check_not_running()
         timestamp_ms = _timestamp_ms(moment)
+        self.reader.turns.handed_over(lambda: self._seek_to_time(timestamp_ms, places))
+
+    def _seek_to_time(self, timestamp_ms: int, places: tuple[Place, ...]) -> None:
         chosen = check_places(places, self._joined())
         self.reader.seek(offsets_at(self.reader.kafka, chosen, timestamp_ms))
 
@@ -293,11 +317,11 @@ class Consumer(Generic[K, V]):
         When the group is balanced anew, what is taken away is not paused any more, also if it is given back at once;
         to keep it so, pause it again behind that.
         """
-        self.reader.pause(check_places(places, self._joined()))
+        self.reader.turns.handed_over(lambda: self.reader.pause(check_places(places, self._joined())))
 
     def resume(self, *places: Place) -> None:
         """Reads these partitions, or all, again."""
-        self.reader.resume(check_places(places, self._joined()))
+        self.reader.turns.handed_over(lambda: self.reader.resume(check_places(places, self._joined())))
 
     # ---- rebalances
 
@@ -338,15 +362,17 @@ class Consumer(Generic[K, V]):
     def run(self) -> None:
         """Calls the handlers with messages, until `stop()` or a signal."""
         self._check_open()
-        handling().run(self)
+        with self.reader.turns.running():
+            handling().run(self)
 
     @contextmanager
     def handing_over(self, work: Any) -> Iterator[None]:
         """While `work` reads as this member of the group; afterwards it is to be joined again."""
-        if self._started:
-            self.reader.clear()
-        self._started = False
-        self.running = work
+        with self.reader.turns.beside():
+            if self._started:
+                self.reader.clear()
+            self._started = False
+            self.running = work
         try:
             yield
         finally:
@@ -360,8 +386,11 @@ class Consumer(Generic[K, V]):
         if self._closed:
             return
         self.stop()
+        self.reader.turns.wait_for_run()
         self._closed = True
-        self.reader.close()
+        self.reader.turns.wait_for_loop(LOOP_ENDS_S)
+        with self.reader.turns.beside():
+            self.reader.close()
 
     def _check_not_running(self) -> None:
         if self.running is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from penstock.client.reader import Reader
 from penstock.client.signals import ending_on_signals
@@ -14,12 +15,31 @@ def until_signals(
     reader: Reader, count: int | None = None, timeout: float | None = None, in_all: bool = False
 ) -> Stream:
     """What `Reader.stream` gives."""
-    return reader.stream(count, timeout, in_all, stopped_by_signals(reader))
+    return reader.stream(count, timeout, in_all, _Loop(reader, stopped_by_signals(reader)))
 
 
 def until_stopped(reader: Reader, count: int | None, timeout: float | None) -> Stream:
     """The same, where `stop` ends this loop and not the next one."""
-    return reader.stream(count, timeout, False, _during_loop(reader))
+    return reader.stream(count, timeout, False, _Loop(reader, _during_loop(reader)))
+
+
+class _Loop:
+    """What other threads want meanwhile is handed to this one; see `Turns`. A class, as there is one for each poll."""
+
+    __slots__ = ("_before", "_reader", "_scope")
+
+    def __init__(self, reader: Reader, scope: AbstractContextManager[None]) -> None:
+        self._reader = reader
+        self._scope = scope
+        self._before: int | None = None
+
+    def __enter__(self) -> None:
+        self._scope.__enter__()
+        self._before = self._reader.turns.begin_loop()
+
+    def __exit__(self, *problem: Any) -> None:
+        self._reader.turns.end_loop(self._before)
+        self._scope.__exit__(*problem)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from penstock.client.serializers import Decoder
 from penstock.client.settings import Settings
 from penstock.client.spans import Spans, begins_of, ends_of, extend, spans_of
 from penstock.client.stream import Stream
+from penstock.client.turns import Turns
 
 log = logging.getLogger("penstock.client")
 
@@ -48,6 +49,7 @@ class Reader:
         self.mode = mode
         self.commits = commits
         self.decoder = decoder
+        self.turns = Turns()
         self.stopping = False
         self._ended_by_stop = False  # an iteration has: who begins another one means it
         self._for_good = False
@@ -153,6 +155,7 @@ class Reader:
         """Takes more, if nothing is left. Whether it is worth going on: there is something, or the time is not over."""
         if self._left and self.is_commit_due:
             self.between()  # for who asks for one message at a time
+        self.turns.serve()
         if self._left:
             return True
         self.settle()
@@ -164,7 +167,8 @@ class Reader:
             is_due = False
         self._intake.look_for_missing(now_s)
         slice_s = POLL_SLICE_S if wait_until_s is None else max(0.0, min(POLL_SLICE_S, wait_until_s - now_s))
-        batch = self._intake.take(slice_s, self.commits.every - (0 if is_due else self._since_commit))
+        with self.turns:
+            batch = self._intake.take(slice_s, self.commits.every - (0 if is_due else self._since_commit))
         self._asked_s = time.monotonic()
         if is_due:  # librdkafka has told meanwhile what became of the last one
             self.commit_later(self._asked_s)
@@ -179,6 +183,7 @@ class Reader:
     def between(self) -> None:
         """Between two messages of a batch, when a commit is due. Of one that nobody waits for, the answer is heard only
         when librdkafka is asked for more: the second one of a batch is waited for."""
+        self.turns.serve()
         now_s = time.monotonic()
         if self.mode.commit_order is CommitOrder.AFTER and self.commits.is_unanswered:
             self._commit_within()
@@ -319,10 +324,14 @@ class Reader:
         return self._intake.assignment()
 
     def unprocessed(self) -> dict[Place, int]:
-        """From where on something was taken from librdkafka and is not processed, or will be, after a seek."""
-        self.settle()
-        unread = {place: at for place, at in self._sought.items() if self.positions.get(place, at) == at}
-        return {**unread, **begins_of(self._batch)}
+        """From where on something was taken from librdkafka and is not processed, or will be, after a seek. May be
+        asked from any thread, so what the one that reads has counted is only looked at."""
+        batch = self._batch
+        handed = max(0, len(batch) - len(self._left) - self._in_hand)
+        done = {} if self.marks_itself else ends_of(batch[:handed], self._topic)
+        positions = {**self.positions, **done}
+        unread = {place: at for place, at in dict(self._sought).items() if positions.get(place, at) == at}
+        return {**unread, **begins_of(batch[handed:])}
 
     # ---- rebalances, all of them within a call of `take` or `close`
 

@@ -220,7 +220,8 @@ def _run_plainly(consumer: Consumer[Any, Any], call: Call) -> None:
     """At most once: what is handed out is committed already."""
     try:
         for message in consumer:
-            call(message)
+            with nullcontext() if isinstance(call, Direct) else consumer.reader.turns.parked():
+                call(message)
     except Cancelled:
         raise asyncio.CancelledError from None
     finally:

@@ -11,6 +11,7 @@ from penstock.client.filtering import HeaderFilter
 from penstock.client.message import Place
 from penstock.client.retrying.policy import Retry
 from penstock.client.serializers import Decoder
+from penstock.client.turns import Turns
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -22,6 +23,7 @@ class Told(Protocol):
     """Who may tell the work to stop, and is told of what the group gives and takes away."""
 
     stopping: bool
+    turns: Turns  # `with` each time that librdkafka is asked for messages
 
     def came(self, places: Iterable[Place]) -> None: ...
     def went(self, places: Iterable[Place]) -> None: ...

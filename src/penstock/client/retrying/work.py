@@ -196,7 +196,8 @@ class Work:
         if self._holdings.is_commit_due(now_s) or (waits and (self._holdings.has_kept() or self._holdings.is_trying)):
             self._commit()
         was_empty, was_calm = not self._backlog, self._is_calm
-        batch, trouble = self._read(self._patience_s(now_s, deadline), was_empty)
+        with self._source.reader.turns:
+            batch, trouble = self._read(self._patience_s(now_s, deadline), was_empty)
         if batch:
             begins = begins_of(batch)
             topic = _only_topic(begins)
