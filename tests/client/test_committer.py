@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -32,6 +33,11 @@ class SilentKafka:
         if self.errors:
             raise KafkaException(KafkaError(self.errors.pop(0)))
         return offsets
+
+    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        if not self.speaks.wait(timeout):
+            raise KafkaException(KafkaError(KafkaError._WAIT_COORD))
+        return places
 
     def poll(self, timeout_s: float) -> None:
         self.speaks.wait(timeout_s)
@@ -79,6 +85,21 @@ def test_within_a_listener_no_other_thread_is_used(kafka: SilentKafka, committer
     with committer.within():
         assert committer.now(OFFSETS) is None
     assert kafka.threads == [threading.current_thread()]
+
+
+def test_within_a_listener_a_coordinator_that_is_silent_is_sent_nothing_that_could_not_be_given_up(
+    kafka: SilentKafka, committer: Committer
+) -> None:
+    committer.timeout_s = SOON_S
+    with committer.within():
+        begun_s = time.monotonic()
+        for _ in range(3):
+            error = committer.now(OFFSETS, WAIT_S)
+            assert error is not None
+            assert error.code() == KafkaError._WAIT_COORD
+        assert time.monotonic() - begun_s < WAIT_S / 2, "all of them in the time of one"
+    assert kafka.threads == []
+    assert not committer.is_stuck
 
 
 def test_a_consumer_whose_last_commit_was_given_up_closes_by_itself(

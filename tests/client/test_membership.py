@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import TopicPartition
 
-from penstock.client import AsyncConsumer, Consumer, Retry, UsageError, fixed
+from penstock.client import AsyncConsumer, CommitFailed, Consumer, Retry, UsageError, fixed
 from penstock.client.message import Place
 from penstock.testing.broker import PenstockBroker
 
@@ -423,3 +423,46 @@ def test_a_handlers_listener_that_fails_ends_the_run_with_everything_stored(brok
                 if len(done) == 10:
                     assert other.poll(0.05) is None
         assert committed(broker) == {0: 5, 1: 5}
+
+
+# ---- listeners that commit
+
+
+def test_a_listener_may_commit_also_when_the_consumer_is_closed(broker: PenstockBroker) -> None:
+    stored: list[dict[int, int]] = []
+    with make(broker, commit_interval_s=60) as consumer:
+
+        @consumer.on_revoke
+        def commit(places: list[Place]) -> None:
+            consumer.commit()
+            stored.append(committed(broker))
+
+        read(consumer, 10)
+        broker.produce("more", "last")
+        consumer.also_read(["more"])
+        read(consumer, 1)
+        consumer.reader.count_in_hand()
+    assert stored == [{0: 5, 1: 5}, {0: 5, 1: 5}]
+
+
+def test_a_listener_does_not_wait_for_a_coordinator_that_is_gone_as_long_as_a_session_lasts(
+    broker: PenstockBroker,
+) -> None:
+    told: list[CommitFailed] = []
+    with make(broker, commit_interval_s=60) as consumer:
+        consumer.reader.commits.committer.timeout_s = 0.1
+
+        @consumer.on_revoke
+        def commit(places: list[Place]) -> None:
+            broker.kill()
+            with pytest.raises(CommitFailed, match="coordinator does not answer") as caught:
+                consumer.commit()
+            told.append(caught.value)
+
+        read(consumer, 10)
+        consumer.also_read(["more"])
+        begun_s = time.monotonic()
+        assert consumer.poll(1.0) is None
+        assert time.monotonic() - begun_s < 10
+        assert len(told) == 1
+        broker.start()

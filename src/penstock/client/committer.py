@@ -1,8 +1,10 @@
 """Offsets on their way to the group's coordinator, those that somebody waits for and those that nobody does.
 
 Without a coordinator, librdkafka waits as long as a session lasts, and can't be interrupted: so a commit that is waited
-for is made in a thread of its own, and who waits gives up when it likes. Not within a listener of librdkafka, which
-lets no other thread in. What was given up is still under way, and nobody is let in until it has ended.
+for is made in a thread of its own, and who waits gives up when it likes. What was given up is still under way, and
+nobody is let in until it has ended. Within a listener, librdkafka lets no other thread in: there the coordinator is
+asked for an offset first, which has a time-out, and only one that answers is sent the commit. All that one listener
+commits has to be done in the time of one.
 
 librdkafka sends a commit again that got no answer, perhaps behind a newer one, and what is stored then is older than
 what was stored last. So `heard` is told of each answer, and the last commit of all comes behind them: see `settle`.
@@ -65,6 +67,18 @@ class _Commit:
         finally:
             self.done.set()
 
+    def carry_out_within(self, deadline_s: float) -> None:
+        """The same, if the coordinator is there by then."""
+        place = TopicPartition(self._offsets[0].topic, self._offsets[0].partition)
+        try:
+            self._kafka.committed([place], timeout=max(0.0, deadline_s - time.monotonic()))
+        except KafkaException as failure:
+            if failure.args[0].code() in PASSING:
+                self.error = KafkaError(failure.args[0].code(), "The group's coordinator does not answer")
+                self.done.set()
+                return
+        self.carry_out()
+
 
 Jobs = queue.SimpleQueue[_Commit | None]
 
@@ -76,7 +90,7 @@ class Committer:
         self.timeout_s = COMMIT_TIMEOUT_S  # for who says nothing else
         self.unanswered = 0  # commits that nobody waits for
         self._waited_for: _Commit | None = None
-        self._is_within = False  # a listener of librdkafka
+        self._within_until_s: float | None = None  # while a listener of librdkafka is called
         self._jobs: Jobs | None = None
         self._end: Callable[[], object] = lambda: None  # of the thread
 
@@ -123,31 +137,39 @@ class Committer:
     @contextmanager
     def within(self) -> Iterator[None]:
         """While a listener of librdkafka is called."""
-        was_within, self._is_within = self._is_within, True
+        before = self._within_until_s
+        if before is None:
+            self._within_until_s = time.monotonic() + self.timeout_s
         try:
             yield
         finally:
-            self._is_within = was_within
+            self._within_until_s = before
+
+    @property
+    def is_within(self) -> bool:
+        return self._within_until_s is not None
 
     def now(self, offsets: list[TopicPartition], timeout_s: float | None = None) -> KafkaError | None:
         """What may pass is tried again, as long as there is time."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         deadline_s = time.monotonic() + timeout_s
+        if self._within_until_s is not None:
+            deadline_s = min(deadline_s, self._within_until_s)
         while True:
             if self.is_stuck and not self._wait(deadline_s):
                 return no_answer(timeout_s)
             assert self.kafka is not None
             commit = self._waited_for = _Commit(self.kafka, offsets)
-            self._begin(commit)
+            self._begin(commit, deadline_s)
             if not self._wait(deadline_s):
                 return no_answer(timeout_s)
             if commit.error is None or commit.error.code() not in PASSING or time.monotonic() > deadline_s:
                 return commit.error
             time.sleep(RETRY_S)
 
-    def _begin(self, commit: _Commit) -> None:
-        if self._is_within:
-            commit.carry_out()
+    def _begin(self, commit: _Commit, deadline_s: float) -> None:
+        if self.is_within:
+            commit.carry_out_within(deadline_s)
             return
         if self._jobs is None:
             self._jobs = queue.SimpleQueue()

@@ -236,6 +236,8 @@ class Consumer(Generic[K, V]):
 
         In another thread than the one that iterates, the message in hand counts when that one asks for the next.
         """
+        if self.reader.commits.committer.is_within and self._closed:
+            return  # all is stored: what closing takes away is told of behind that
         self.check_plain()
         if self.running is not None:
             raise UsageError(
@@ -331,7 +333,10 @@ class Consumer(Generic[K, V]):
         return listener
 
     def on_revoke(self, listener: Listener) -> Listener:
-        """Calls it with the partitions that go to another member, before what was processed of them is committed."""
+        """Calls it with the partitions that go to another member, before what was processed of them is committed.
+
+        It may call `commit()` itself, which raises `CommitFailed` where the group's coordinator does not answer.
+        """
         self.reader.on_revoke.append(listener)
         return listener
 
