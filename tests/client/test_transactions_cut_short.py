@@ -1,10 +1,12 @@
-"""Transactions whose beginning or end is cancelled, or whose commit meets a signal: decided all the same."""
+"""Transactions whose beginning or end is cancelled, or that meet a signal, or a close: decided all the same."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client import AsyncConsumer, AsyncProducer, Consumer, Producer
+from penstock.client import AsyncConsumer, AsyncProducer, Consumer, Producer, UsageError
 from penstock.testing import PenstockBroker
 
 WAIT_S = 20.0
@@ -101,3 +103,114 @@ async def test_an_end_that_was_cancelled_decides_the_transaction(broker: Penstoc
         async with producer.transaction() as writing:
             await writing.send("target", b"last")
     assert [message.text for message in broker.messages("target")] == ["written", "written", "last"]
+
+
+def test_a_consumer_that_is_closed_within_its_transaction_aborts_it(broker: PenstockBroker) -> None:
+    with Producer(broker.bootstrap, delivery="exactly-once") as producer:
+        consumer = Consumer[bytes, bytes](broker.bootstrap, "group", "orders", delivery="exactly-once")
+
+        def copy_and_close() -> None:
+            with consumer.transaction(producer) as txn:
+                for message in txn.messages(2, WAIT_S):
+                    txn.send("target", message.value)
+                consumer.close()
+
+        with pytest.raises(UsageError, match=r"was aborted.* Close it behind"):
+            copy_and_close()
+        with producer.transaction() as writing:
+            writing.send("target", b"last")
+    assert [message.text for message in broker.messages("target")] == ["last"]
+
+
+@pytest.mark.parametrize("error", [None, LookupError()])
+async def test_an_async_consumer_that_is_closed_within_its_transaction_aborts_it(
+    broker: PenstockBroker, error: Exception | None
+) -> None:
+    async with AsyncProducer(broker.bootstrap, delivery="exactly-once") as producer:
+        consumer = AsyncConsumer[bytes, bytes](broker.bootstrap, "group", "orders", delivery="exactly-once")
+
+        async def write_and_close() -> None:
+            async with consumer.transaction(producer) as txn:
+                await txn.send("target", b"aborted")
+                await consumer.close()
+                if error is not None:
+                    raise error
+
+        with pytest.raises(UsageError if error is None else LookupError):
+            await write_and_close()
+        async with producer.transaction() as writing:
+            await writing.send("target", b"last")
+    assert [message.text for message in broker.messages("target")] == ["last"]
+
+
+# ---- signals, and transactions that only write
+
+
+def test_a_signal_that_ends_the_program_waits_until_a_transaction_is_decided(broker: PenstockBroker) -> None:
+    with Producer(broker.bootstrap, delivery="exactly-once") as producer:
+        steps: list[str] = []
+
+        def write(value: str, signals: int) -> None:
+            with producer.transaction() as txn:
+                txn.send("target", value)
+                for _ in range(signals):
+                    os.kill(os.getpid(), signal.SIGINT)
+                    steps.append(value)
+                txn.send("target", f"{value} again")
+
+        with pytest.raises(KeyboardInterrupt):
+            write("0", signals=1)
+        with pytest.raises(KeyboardInterrupt):
+            write("aborted", signals=2)
+        assert steps == ["0", "aborted"], "a second one is not held"
+    assert [message.text for message in broker.messages("target")] == ["0", "0 again"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_who_reads_is_told_of_a_signal_within_a_transaction_and_the_program_goes_on(broker: PenstockBroker) -> None:
+    with (
+        Producer(broker.bootstrap, delivery="exactly-once") as producer,
+        Consumer[bytes, bytes](broker.bootstrap, "group", "orders") as consumer,
+    ):
+        for message in consumer:
+            with producer.transaction() as txn:
+                txn.send("target", message.value)
+                os.kill(os.getpid(), signal.SIGINT)
+    assert [message.text for message in broker.messages("target")] == ["0"]
+
+
+def test_a_handler_of_the_programs_own_hears_of_a_signal_at_once(broker: PenstockBroker) -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        with (
+            Producer(broker.bootstrap, delivery="exactly-once") as producer,
+            producer.transaction(),
+        ):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert seen == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from penstock import AsyncProducer
+
+async def write():
+    async with AsyncProducer(sys.argv[1], delivery="exactly-once") as producer:
+        for number in range(2):
+            async with producer.transaction() as txn:
+                await txn.send("target", str(number))
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.sleep(0.01)
+                await txn.send("target", f"{number} again")
+
+asyncio.run(write())
+"""
+
+
+def test_a_process_that_is_terminated_within_a_transaction_ends_behind_it(broker: PenstockBroker) -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED, broker.bootstrap], check=False, timeout=WAIT_S)
+    assert ended.returncode == -signal.SIGTERM
+    assert [message.text for message in broker.messages("target")] == ["0", "0 again"]

@@ -284,7 +284,8 @@ class AsyncReadingTransaction(Generic[K, V]):
     ) -> None:
         assert self._transaction is not None
         with self._signals:
-            await to_the_end(self._consumer._in_thread(self._transaction.__exit__, kind, error, trace))
+            leave = in_some_thread if self._consumer._is_closed else self._consumer._in_thread
+            await to_the_end(leave(self._transaction.__exit__, kind, error, trace))
 
 
 def _abandon(beginning: Future[Transaction[Any, Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -15,6 +16,7 @@ from penstock.client.message import Receipt
 from penstock.client.options import ProducerOptions, SendOptions
 from penstock.client.producer import ROOM_SLICE_S, Headers, Producer
 from penstock.client.settings import Settings
+from penstock.client.signals import holding_signals
 from penstock.client.transactions import Transaction
 
 
@@ -109,26 +111,31 @@ class AsyncProducer:
 
 
 class AsyncTransaction:
-    """A transaction of an `AsyncProducer`."""
+    """A transaction of an `AsyncProducer`. A signal that would end the program does so when it is decided."""
 
     def __init__(self, producer: AsyncProducer, transaction: Transaction[Any, Any]) -> None:
         self._producer = producer
         self._transaction = transaction
+        self._signals = ExitStack()  # until it is decided
 
     async def send(self, topic: str, value: Any = None, **options: Unpack[SendOptions]) -> Delivery:
         return await self._producer.send(topic, value, **options)
 
     async def __aenter__(self) -> Self:
-        beginning = in_some_thread(self._transaction.__enter__)
-        try:
-            await to_the_end(beginning)
-        except asyncio.CancelledError:
-            if beginning.exception() is None:  # nobody else would end it
-                await to_the_end(in_some_thread(self._transaction.abandon))
-            raise
+        with ExitStack() as signals:
+            signals.enter_context(holding_signals())
+            beginning = in_some_thread(self._transaction.__enter__)
+            try:
+                await to_the_end(beginning)
+            except asyncio.CancelledError:
+                if beginning.exception() is None:  # nobody else would end it
+                    await to_the_end(in_some_thread(self._transaction.abandon))
+                raise
+            self._signals = signals.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await to_the_end(in_some_thread(self._transaction.__exit__, kind, error, trace))
+        with self._signals:
+            await to_the_end(in_some_thread(self._transaction.__exit__, kind, error, trace))

@@ -215,7 +215,10 @@ class Producer:
     # ---- transactions
 
     def transaction(self) -> Transaction[Any, Any]:
-        """`with producer.transaction() as txn: txn.send(…)`: all of it becomes visible together, or nothing."""
+        """`with producer.transaction() as txn: txn.send(…)`: all of it becomes visible together, or nothing.
+
+        SIGTERM and Ctrl-C, where they would end the program, do so when it is decided; a second one does so at once.
+        """
         self.check_transactional()
         return Transaction(self)
 

@@ -53,6 +53,7 @@ class Reader:
         self.stopping = False
         self._ended_by_stop = False  # an iteration has: who begins another one means it
         self._for_good = False
+        self.is_closed = False
         self._is_left = False  # the group, without its knowledge: what it says is for nobody any more
         self.positions: dict[Place, int] = {}  # the next offset to process, of what was processed here
         self.filter: HeaderFilter | None = None
@@ -409,6 +410,7 @@ class Reader:
 
     def close(self) -> None:
         """Commits what was processed, and leaves the group."""
+        self.is_closed = True
         self.settle()
         self._batch, self._left = [], []
         try:

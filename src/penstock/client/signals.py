@@ -3,6 +3,9 @@
 A process has one handler of each signal, and may have many that read: tasks of a loop, or a queue within a loop over
 messages, and they end in any order. So there is one handler for all of them, from the first until the last is over.
 It only sets what those that read look at a few times a second; asyncio's loop need not be woken for that.
+
+A transaction that only writes has nothing to stop. There a signal that would end the program is held until the
+transaction is decided, and ends it then; a handler of the program's own is left to decide what is done.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+ENDING = (signal.SIG_DFL, signal.default_int_handler)  # the program, wherever it is
 
 Stop = Callable[[], object]
 
@@ -25,6 +29,8 @@ class _Ending:
     def __init__(self) -> None:
         self._stops: list[Stop] = []
         self._before: dict[int, Any] = {}
+        self._holding = 0  # those that a signal has to wait for
+        self._held: int | None = None
 
     def add(self, stop: Stop) -> None:
         self._stops.append(stop)
@@ -32,13 +38,32 @@ class _Ending:
             previous = signal.getsignal(number)
             if previous is None or previous is signal.SIG_IGN or previous == self._handle:
                 continue  # None: not set from Python, so not ours to restore
-            self._before[number] = previous
-            signal.signal(number, self._handle)
+            self._take(number, previous)
+
+    def _take(self, number: int, previous: Any) -> None:
+        self._before[number] = previous
+        signal.signal(number, self._handle)
 
     def remove(self, stop: Stop) -> None:
         if stop in self._stops:  # a signal has told it, otherwise
             self._stops.remove(stop)
-        if not self._stops and threading.current_thread() is threading.main_thread():
+        self._let_go()
+
+    def hold(self) -> None:
+        self._holding += 1
+        for number in SIGNALS:
+            if (previous := signal.getsignal(number)) in ENDING:
+                self._take(number, previous)
+
+    def release(self) -> None:
+        self._holding -= 1
+        self._let_go()
+        if not self._holding and self._held is not None:
+            held, self._held = self._held, None
+            signal.raise_signal(held)
+
+    def _let_go(self) -> None:
+        if not self._stops and not self._holding and threading.current_thread() is threading.main_thread():
             self._restore()
 
     def _restore(self) -> None:
@@ -52,7 +77,9 @@ class _Ending:
         told, self._stops = self._stops, []
         for stop in told:
             stop()
-        if not told:  # the last one ended in another thread, which can't restore
+        if self._holding and not told:
+            self._held = number
+        elif not told:  # the last one ended in another thread, which can't restore
             signal.raise_signal(number)
 
 
@@ -73,3 +100,17 @@ def ending_on_signals(stop: Stop) -> Iterator[None]:
         yield
     finally:
         _ending.remove(stop)
+
+
+@contextmanager
+def holding_signals() -> Iterator[None]:
+    """While this lasts, a first signal that would end the program does not, and then it does, unless something that
+    reads was told to stop instead; a second one is not held. In the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _ending.hold()
+    try:
+        yield
+    finally:
+        _ending.release()

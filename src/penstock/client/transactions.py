@@ -38,6 +38,7 @@ from penstock.client.loops import stopped_by_signals, until_signals
 from penstock.client.message import Message, Place
 from penstock.client.names import check_timeout
 from penstock.client.options import SendOptions
+from penstock.client.signals import holding_signals
 
 if TYPE_CHECKING:
     from penstock.client.producer import Producer
@@ -96,8 +97,8 @@ class Transaction(Generic[K, V]):
 
     def __enter__(self) -> Self:
         with ExitStack() as signals:
-            if self._reader is not None:
-                signals.enter_context(stopped_by_signals(self._reader))
+            reader = self._reader
+            signals.enter_context(holding_signals() if reader is None else stopped_by_signals(reader))
             self._producer.begin_transaction(self)
             self._signals = signals.pop_all()
         if self._reader is not None:
@@ -111,17 +112,26 @@ class Transaction(Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            with self._signals:
-                if error is None:
-                    self._commit()
-                else:
-                    after(error, self._abort, "the transaction could not be aborted")
+            self._decide(error)
         finally:
             self._producer.end_transaction()
             if self._reader is not None:
                 self._reader.read_since = None
                 self._reader.on_revoke.remove(self._taken_away)
                 self._reader.on_lost.remove(self._taken_away)
+            self._signals.close()
+
+    def _decide(self, error: BaseException | None) -> None:
+        if error is not None:
+            after(error, self._abort, "the transaction could not be aborted")
+        elif self._reader is not None and self._reader.is_closed:
+            self._abort()
+            raise UsageError(
+                "the consumer was closed within its transaction, which was aborted: nothing of it is visible.",
+                "Close it behind the block.",
+            )
+        else:
+            self._commit()
 
     def abandon(self) -> None:
         """Ends what has begun, and nobody wants any more."""
@@ -165,7 +175,7 @@ class Transaction(Generic[K, V]):
             self._put_back()
 
     def _put_back(self) -> None:
-        if self._reader is not None:
+        if self._reader is not None and not self._reader.is_closed:
             self._reader.put_back()
 
     def _insist(self, call: Callable[[float], object], doing: str) -> None:
