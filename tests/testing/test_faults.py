@@ -292,7 +292,7 @@ def test_a_name_that_does_not_exist_is_an_error_with_near_ones(
 
 
 def test_a_fault_that_would_never_happen_is_an_error(broker: PenstockBroker) -> None:
-    with pytest.raises(ValueError, match="once or more"):
+    with pytest.raises(ValueError, match="from 1 on"):
         broker.fail_next("Produce", "INVALID_RECORD", times=0)
     with pytest.raises(ValueError, match="more than"):
         broker.delay("Produce", seconds=0)

@@ -109,7 +109,7 @@ def test_wrong(penstock):
 """
     result = run(suite, "--strict-markers")
     result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["*ValueError: no setting is called 'num.partitons': did you mean num.partitions*"])
+    result.stdout.fnmatch_lines(["*BadArgument: no setting is called 'num.partitons': did you mean num.partitions*"])
 
 
 def test_a_test_that_fails_is_shown_what_the_broker_logged(run: Run) -> None:

@@ -15,6 +15,8 @@ from concurrent.futures import Executor, Future
 from datetime import timedelta
 from typing import Any, TypeVar, TypeVarTuple
 
+from penstock.testing.arguments import BadArgument, check_number
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -22,6 +24,8 @@ STEPS_MAX = 100
 TURNS_MAX = 10_000  # of a loop that finds something to do again and again
 REST_S = 0.0005
 QUIET_S_MAX = 2.0  # for work in threads
+PARTS_S = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
+ADVANCE_S_MAX = 36_525 * PARTS_S["days"]
 
 
 class Clock:
@@ -97,9 +101,9 @@ def _settled(loops: Sequence[TravellingLoop]) -> float:
 
 
 def duration_s(by: timedelta | float | None, **parts: float) -> float:
-    """Seconds, from what `advance` was given; raises ValueError if that is nothing, or goes back."""
-    given = by.total_seconds() if isinstance(by, timedelta) else by or 0.0
-    seconds = given + timedelta(**parts).total_seconds()
-    if not seconds > 0:
-        raise ValueError(f"time goes forward only, by more than {seconds} s: say advance(minutes=10)")
+    """Seconds, from what `advance` was given; raises if that is nothing, or goes back, or beyond what clocks show."""
+    given = by.total_seconds() if isinstance(by, timedelta) else check_number(0.0 if by is None else by, "the time")
+    seconds = given + sum(check_number(each, name) * PARTS_S[name] for name, each in parts.items())
+    if not 0 < seconds <= ADVANCE_S_MAX:
+        raise BadArgument(f"time goes forward only, by a century at most, not by {seconds} s: say advance(minutes=10)")
     return seconds

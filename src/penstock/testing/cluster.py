@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from penstock.cluster.model import NO_LEADER
+from penstock.testing.arguments import BadArgument, check_int, check_number
 from penstock.testing.kit import WAIT_S_MAX, Kit
 from penstock.testing.running import BETWEEN_BROKERS, End, RunningBroker
 
@@ -46,8 +47,8 @@ class PenstockCluster(Kit):
 
     def __init__(self, brokers: int = 3, **settings: object) -> None:
         """`settings` are those of every broker, with underscores for dots."""
-        if not 1 <= brokers <= BROKERS_MAX:
-            raise ValueError(f"a cluster in one process has 1 to {BROKERS_MAX} brokers, not {brokers}")
+        if check_int(brokers, "brokers", least=0) not in range(1, BROKERS_MAX + 1):
+            raise BadArgument(f"a cluster in one process has 1 to {BROKERS_MAX} brokers, not {brokers}")
         super().__init__(range(1, brokers + 1), settings)
 
     def _own_settings(self, number: int, folder: Path) -> dict[str, str]:
@@ -91,26 +92,26 @@ class PenstockCluster(Kit):
         self._until("all brokers know each other", self._all_known)
 
     def _known(self, number: int) -> RunningBroker:
-        if number not in self._running:
-            raise ValueError(f"there is no broker {number}: there are {', '.join(map(str, self._running))}")
+        if isinstance(number, bool) or not isinstance(number, int) or number not in self._running:
+            raise BadArgument(f"there is no broker {number!r}: there are {', '.join(map(str, self._running))}")
         return self._running[number]
 
     # ---- who leads
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The number of the broker that leads; waited for while an election is under way."""
-        if not 0 <= partition < self._partitions(topic):
-            raise ValueError(f"{topic} has no partition {partition}")
+        self._check_partition(topic, partition)
         return self._leader(topic, partition).number
 
     def in_sync(self, topic: str, partition: int = 0) -> list[int]:
         """The numbers of the in-sync replicas, as the leader knows them."""
+        self._check_partition(topic, partition)
         state = self._leader(topic, partition).broker.image.topics[topic].partitions[partition]
         return sorted(state.isr)
 
     def wait_until_in_sync(self, timeout_s: float = WAIT_S_MAX) -> None:
         """Until every partition has a leader, and every replica on a broker that runs is in sync."""
-        self._until("all replicas are in sync", self._is_whole, timeout_s)
+        self._until("all replicas are in sync", self._is_whole, check_number(timeout_s, "timeout_s"))
 
     def _is_whole(self) -> bool:
         up = {each.number for each in self._up()}

@@ -17,15 +17,26 @@ from typing import Any, Literal, Self
 
 from penstock import wall_clock
 from penstock.broker.app import Broker
+from penstock.cluster.setting_types import SettingError
 from penstock.cluster.settings import BROKER_SETTINGS
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ApiError
 from penstock.protocol.record_batch import Record
 from penstock.testing import messages as stored
+from penstock.testing.arguments import (
+    BadArgument,
+    Headers,
+    as_bytes,
+    as_headers,
+    check_int,
+    check_number,
+    check_text,
+    check_timestamp,
+)
 from penstock.testing.clock import Clock, advance, duration_s
 from penstock.testing.coordination import CoordinationService
 from penstock.testing.faults import Fault, Faults, Kind
-from penstock.testing.messages import Headers, StoredMessage
+from penstock.testing.messages import StoredMessage
 from penstock.testing.names import api_key, error_code, unknown
 from penstock.testing.partitioning import Partitioner
 from penstock.testing.running import End, RunningBroker
@@ -120,6 +131,10 @@ class Kit:
     ) -> str:  # fmt: skip
         """Makes a topic and returns its name. `config` are settings of topics, with underscores for dots. It has three
         replicas, or as many as there are brokers, unless said otherwise."""
+        check_text(name, "the name of a topic")
+        check_int(partitions, "partitions", least=1)
+        if replication_factor is not None:
+            check_int(replication_factor, "replication_factor", least=1)
         factor = min(REPLICAS, len(self._numbers)) if replication_factor is None else replication_factor
         settings: dict[str, str | None] = {key.replace("_", "."): _text(value) for key, value in config.items()}
 
@@ -127,7 +142,7 @@ class Kit:
             try:
                 await broker.administration.create_topic(name, partitions, factor, config=settings)
             except ApiError as error:
-                raise ValueError(f"topic {name!r} can't be made: {error.message or error.code.name}") from None
+                raise BadArgument(f"topic {name!r} can't be made: {error.message or error.code.name}") from None
 
         self._up()[0].call(create)
         self._until(f"all know {name}", lambda: all(self._leads_known(name, broker) for broker in self._up()))
@@ -155,17 +170,18 @@ class Kit:
         Keys, values and headers may be bytes, text or None; anything else becomes JSON. A key picks the partition as
         Kafka's clients do; without one, partitions take turns. The topic is made if it is not there.
         """
-        if topic not in self._up()[0].broker.image.topics:
+        key_bytes, header_bytes = as_bytes(key), as_headers(headers)
+        value_bytes = [as_bytes(value) for value in values]
+        stamp_ms = self.now_ms if timestamp_ms is None else check_timestamp(timestamp_ms)
+        if check_text(topic, "the name of a topic") not in self._up()[0].broker.image.topics:
             self.topic(topic)
         count = self._partitions(topic)
-        key_bytes, header_bytes = stored.as_bytes(key), stored.as_headers(headers)
-        stamp_ms = self._clock.wall_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        if partition is not None:
+            self._check_partition(topic, partition)
         written = []
-        for value in values:
+        for value in value_bytes:
             index = self._partitioner.choose(topic, key_bytes, count) if partition is None else partition
-            if not 0 <= index < count:
-                raise ValueError(f"{topic} has partitions 0 to {count - 1}, and no {index}")
-            record = Record(0, stamp_ms, key_bytes, stored.as_bytes(value), header_bytes)
+            record = Record(0, stamp_ms, key_bytes, value, header_bytes)
             offset = self._write(topic, index, record)
             written.append(StoredMessage(topic, index, offset, *record[1:]))
         return written
@@ -189,7 +205,8 @@ class Kit:
         With `at_least`, it waits until there are so many, or raises TimeoutError with what there was. In a coroutine,
         where that would keep the tasks from running that are to write them, await `messages_async` instead.
         """
-        deadline = time.monotonic() + timeout_s
+        check_int(at_least, "at_least", least=0)
+        deadline = time.monotonic() + check_number(timeout_s, "timeout_s")
         while len(found := self._messages(topic, isolation, must_exist=not at_least)) < at_least:
             if time.monotonic() > deadline:
                 raise _too_few(topic, at_least, timeout_s, found)
@@ -205,7 +222,8 @@ class Kit:
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
     ) -> list[StoredMessage]:
         """As `messages`; while it waits, the other tasks of the loop run."""
-        deadline = time.monotonic() + timeout_s
+        check_int(at_least, "at_least", least=0)
+        deadline = time.monotonic() + check_number(timeout_s, "timeout_s")
         while len(found := self._messages(topic, isolation, must_exist=not at_least)) < at_least:
             if time.monotonic() > deadline:
                 raise _too_few(topic, at_least, timeout_s, found)
@@ -216,7 +234,7 @@ class Kit:
         if isolation not in ("read_committed", "read_uncommitted"):
             raise unknown(f"no isolation is called {isolation!r}", isolation, ("read_committed", "read_uncommitted"))
         known = self._up()[0].broker.image.topics
-        if topic not in known and not must_exist:
+        if check_text(topic, "the name of a topic") not in known and not must_exist:
             return []
         found: list[StoredMessage] = []
         for index in range(self._partitions(topic)):
@@ -225,10 +243,15 @@ class Kit:
         return found
 
     def _partitions(self, topic: str) -> int:
-        state = self._up()[0].broker.image.topics.get(topic)
+        state = self._up()[0].broker.image.topics.get(check_text(topic, "the name of a topic"))
         if state is None:
             raise unknown(f"there is no topic {topic!r}", topic, self.topics())
         return len(state.partitions)
+
+    def _check_partition(self, topic: str, index: int) -> None:
+        count = self._partitions(topic)
+        if check_int(index, "partition", least=0) >= count:
+            raise BadArgument(f"{topic} has partitions 0 to {count - 1}, and no {index}")
 
     def _leader(self, topic: str, index: int) -> RunningBroker:
         """Waited for: while leaders change there may be none."""
@@ -285,12 +308,13 @@ class Kit:
 
     def delay(self, api: str, seconds: float, times: int | None = None, *, topic: str | None = None) -> None:
         """Requests of an API are carried out so much later, by the brokers' clock: all from now on, or so many."""
-        if not seconds > 0:
-            raise ValueError(f"a delay is more than {seconds} s")
+        check_number(seconds, "a delay", more_than=0)
         left = None if times is None else _count(times)
         self._add(Fault(Kind.DELAY, api_key(api), topic, left, seconds=seconds))
 
     def _add(self, fault: Fault) -> None:
+        if fault.topic is not None:
+            check_text(fault.topic, "the name of a topic")
         self._faults.add(fault)
         for broker in self._up():
             broker.meet_faults()
@@ -324,9 +348,7 @@ def _number(broker: Broker) -> int:
 
 
 def _count(times: int) -> int:
-    if times < 1:
-        raise ValueError(f"a fault happens once or more often, not {times} times")
-    return times
+    return check_int(times, "how often a fault happens, times,", least=1)
 
 
 def _text(value: object) -> str:
@@ -338,4 +360,8 @@ def _checked(settings: Mapping[str, object]) -> dict[str, str]:
     for name in given:
         if name not in BROKER_SETTINGS:
             raise unknown(f"no setting is called {name!r}", name, BROKER_SETTINGS)
+        try:
+            BROKER_SETTINGS[name].parse(given[name])
+        except SettingError as error:
+            raise BadArgument(str(error)) from None
     return given

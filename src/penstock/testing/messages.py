@@ -6,7 +6,7 @@ Neither goes over the network, so neither meets the faults that a test has meant
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,6 @@ READ_BYTES = 1 << 20
 DECOMPRESSED_MAX = 256 * 1024 * 1024
 WRITE_MS_MAX = 10_000
 PRODUCE_VERSION = 12  # the last one that has topics by name
-
-Headers = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +50,6 @@ class StoredMessage:
     def header(self, name: str) -> bytes | None:
         """The last one of this name, as Kafka's clients look it up."""
         return next((value for each, value in reversed(self.headers) if each == name), None)
-
-
-def as_bytes(value: Any) -> bytes | None:
-    """Bytes and None as they are, text as UTF-8, anything else as JSON."""
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, str):
-        return value.encode()
-    try:
-        return json.dumps(value).encode()
-    except TypeError:
-        raise TypeError(f"a {type(value).__name__} can't be a message: give bytes, text, None or JSON") from None
-
-
-def as_headers(headers: Headers | None) -> tuple[tuple[str, bytes | None], ...]:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-    return tuple((name, as_bytes(value)) for name, value in pairs)
 
 
 # ---- writing

@@ -126,8 +126,8 @@ class RunningBroker:
         self.loop = loop
         self._end = loop.create_future()
         self._listeners = []
-        self.broker = broker = Broker(BrokerSettings(self.settings), world=self._world())
         try:
+            self.broker = broker = Broker(BrokerSettings(self.settings), world=self._world())
             await broker.start()
         except BaseException as error:
             started.set_exception(error)
