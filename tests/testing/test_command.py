@@ -89,7 +89,16 @@ def test_lines_do_what_methods_do(start: Callable[..., Started]) -> None:
     (found,) = json.loads(started.ask("messages orders").removeprefix("ok "))
     assert (found["value"], found["partition"], found["offset"], found["key"]) == ("yes", 0, 0, None)
     assert started.ask("produce orders 42 'two words' key=7").startswith("ok [{")
-    assert started.ask("nonsense").startswith("error no command is called 'nonsense'")
+    (found,) = json.loads(started.ask('produce bills {"to": "ada", "sum": 5}').removeprefix("ok "))
+    assert json.loads(found["value"]) == {"to": "ada", "sum": 5}
+    refused = started.ask("nonsense")
+    assert refused.startswith("error no command is called 'nonsense'")
+    assert refused.endswith("disconnect_clients, stop, kill, start, help")
+    usages = json.loads(started.ask("help").removeprefix("ok "))
+    assert list(usages) == refused.rpartition("there are ")[2].split(", ")[:-1]
+    assert usages["delay"] == "delay api seconds [times=] [topic=]"
+    assert started.ask("help topics") == 'ok {"topics": "topics"}'
+    assert started.ask("produce orders total=5").endswith("is put in quotes")
     assert started.ask("fail_next Produc X").startswith("error no API is called 'Produc': did you mean Produce")
     assert started.ask("advance").startswith("error time goes forward only")
     assert started.ask("topic").startswith("error missing a required argument")
@@ -109,6 +118,7 @@ def test_signals_stop_it_too(start: Callable[..., Started], number: signal.Signa
     [
         (("--brokers", "0"), "1 to 9 brokers"),
         (("--set", "num.partition=1"), "did you mean num.partitions"),
+        (("--set", "num.partitions=x"), "Invalid value x"),
         (("--set", "nonsense"), "not SETTING=VALUE"),
         (("--topic", "orders:many"), "not NAME:PARTITIONS"),
         (("--topic", "a b"), "can't be made"),
