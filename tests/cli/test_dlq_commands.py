@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
@@ -16,9 +17,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from penstock.cli import main
-from penstock.cli.dlq import letters, selection, shelf, transaction
+from penstock.cli.dlq import finding, letters, selection, shelf, transaction
 from penstock.cli.dlq.letters import mark_of
 from penstock.cli.dlq.shelf import Shelf
+from penstock.client import Consumer as PenstockConsumer
+from penstock.client import Retry, fixed
 from penstock.testing import PenstockBroker
 from tests.brokers import BrokerProcess
 from tests.cli.conftest import Finished, clean_environment, command
@@ -300,6 +303,52 @@ def test_dead_letters_in_a_topic_of_another_name_are_listed_by_it(post: Post) ->
     post.run("redrive", post.topic, "--yes")
     assert [each["topic"] for each in post.run("list", post.origin, "--json").json] == [post.origin]
     assert "there is no topic" in post.run("list", "nowhere", expect=1).err
+
+
+def test_dead_letters_of_a_handler_that_names_their_topic_are_found() -> None:
+    with PenstockBroker() as broker:
+        broker.topic("orders", 2)
+        broker.produce("orders", "bad", "worse", key="ada")
+        broker.topic("kept", retention_ms=-1)
+        broker.produce("kept", "an ordinary message")
+        broker.topic("empty", retention_ms=-1)
+        options: dict[str, Any] = {"retry": Retry(attempts=2, backoff=fixed("1ms")), "dead_letter": "graveyard"}
+        with PenstockConsumer[bytes, bytes](broker.bootstrap, "billing", "orders", handle_signals=False) as consumer:
+
+            @consumer.handler(**options)
+            def fail(message: object) -> None:
+                raise LookupError
+
+            running = threading.Thread(target=consumer.run)
+            running.start()
+            broker.messages("graveyard", at_least=2)
+            consumer.stop()
+            running.join()
+
+        def run(*arguments: str, expect: int = 0) -> Finished:
+            done = run_here("dlq", *arguments, "--bootstrap", broker.bootstrap)
+            assert done.code == expect, done.err
+            return done
+
+        assert [(each["topic"], each["letters"]) for each in run("list", "--json").json] == [("graveyard", 2)]
+        assert len(run("show", "graveyard", "--json").json_lines) == 2
+        for topic in ("kept", "empty", "orders.billing.retry.1ms"):
+            assert "no topic of dead letters" in run("show", topic, expect=1).err
+        assert run("redrive", "graveyard", "-n", "1", "--yes", "--json").json["to"] == {"orders": 1}
+        broker.produce("graveyard", "a stranger")
+        assert "1 of the messages in graveyard are no dead letters" in run("purge", "graveyard", "--yes", expect=1).err
+        assert run("purge", "graveyard", "--any-topic", "--yes", "--json").json["purged"] == 2
+
+
+def test_a_message_whose_headers_can_not_be_read_is_no_letter() -> None:
+    class Bent:
+        def headers(self) -> None:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+        def set_headers(self, headers: object) -> None:
+            pass
+
+    assert not finding._says_so(Bent())  # type: ignore[arg-type]
 
 
 def test_ordinary_topics_and_letters_without_an_address_are_refused(post: Post) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.dlq.shelf import Letter, Place, Shelf, Slot
-from penstock.cli.problem import Problem
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -46,6 +45,11 @@ def mark_of(message: Message) -> tuple[Place, str] | None:
     return (int(partition), int(offset)), headers[0][0]
 
 
+def is_letter(message: Message) -> bool:
+    """And no message that only waits in a retry topic."""
+    return letter_of(message).is_ours
+
+
 def letter_of(message: Message) -> Letter:
     from penstock.cli.records import headers_of
 
@@ -73,6 +77,7 @@ class Held:
     shelf: Shelf
     done: dict[Place, str]
     total: int  # letters, wanted or not, done or not
+    strangers: int  # of these, what does not say that it is one
     open: dict[Place, int]  # letters that are not done, wanted or not, and when each failed
     starts: dict[int, int]
     ends: dict[int, int]
@@ -103,7 +108,7 @@ def read(
     letters: dict[Place, Slot] = {}
     still_open: dict[Place, int] = {}
     done: dict[Place, str] = {}
-    total = seen = 0
+    total = strangers = seen = 0
     records = sum(ends.values()) - sum(starts.values())
     reached = dict(starts)
     for message in _messages(connection, topic, starts, ends, reached, open_s_max):
@@ -119,11 +124,12 @@ def read(
             continue
         total += 1
         letter = letter_of(message)
+        strangers += not letter.is_ours
         still_open[letter.place] = letter.failed_at_ms
         if wanted(letter):
             letters[letter.place] = shelf.put(letter)
     progress(records, records)
-    return Held(sorted(letters.values()), shelf, done, total, still_open, starts, ends, reached)
+    return Held(sorted(letters.values()), shelf, done, total, strangers, still_open, starts, ends, reached)
 
 
 def _messages(
@@ -180,11 +186,3 @@ def _messages(
                     raise explain(error, f"can't read {topic!r}", connection.bootstrap)
     finally:
         consumer.close()
-
-
-def refuse_ordinary(topic: str) -> None:
-    if not is_dead_letters(topic):
-        raise Problem(
-            f"{topic!r} is no topic of dead letters.",
-            "Their names end in .dlq or -dead-letters; 'penstock dlq list' shows them. Use --any-topic if it is one.",
-        )

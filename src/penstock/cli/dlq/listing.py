@@ -11,10 +11,11 @@ EXAMPLES = """\
 examples:
   penstock dlq list
   penstock dlq list --all --json
-  penstock dlq list graveyard                                 of a handler with dead_letter="graveyard"
+  penstock dlq list graveyard                                 whatever its settings
 
-Topics whose names end in .dlq (of handlers) and -dead-letters (of pipelines) are listed, if there is something in them;
-one of another name if it is named.
+Topics are listed whose names end in .dlq (of handlers) or -dead-letters (of pipelines), if there is something in them;
+and those of other names that keep everything (retention.ms=-1) and begin with dead letters, as those that a handler
+with dead_letter="graveyard" makes. Any other is to be named, as is one among more than 2,000 topics.
 """
 
 
@@ -27,7 +28,8 @@ def configure(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from penstock.cli.connection import connect
-    from penstock.cli.dlq.letters import REDRIVEN, is_dead_letters, read
+    from penstock.cli.dlq.finding import all_dead_letters
+    from penstock.cli.dlq.letters import REDRIVEN, read
     from penstock.cli.dlq.options import Bar
     from penstock.cli.output import local_time, print_json, print_table
 
@@ -35,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     rows = []
     for name in args.topics:
         connection.topic(name)
-    for name in args.topics or sorted(filter(is_dead_letters, connection.topics)):
+    for name in args.topics or all_dead_letters(connection):
         with Bar(args, f"reading {name}") as bar:
             held = read(connection, name, lambda letter: False, bar.update)
         redriven = sum(how == REDRIVEN for how in held.done.values())
@@ -51,5 +53,5 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("There are no dead letters.")
         if not args.topics:
-            print("A topic of another name than TOPIC.GROUP.dlq is to be named.", file=sys.stderr)
+            print("A topic of another name that does not keep everything is to be named.", file=sys.stderr)
     return 0

@@ -24,7 +24,9 @@ filters:
 
 def add_topic(parser: Parser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="a topic of dead letters, such as orders.billing.dlq")
-    parser.add_argument("--any-topic", action="store_true", help="though its name is not that of one")
+    parser.add_argument(
+        "--any-topic", action="store_true", help="though neither its name nor its first messages say so"
+    )
 
 
 def add_filters(parser: Parser) -> None:

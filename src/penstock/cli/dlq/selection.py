@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable
 
 from penstock.cli.connection import Connection, connect
-from penstock.cli.dlq.letters import Held, read, refuse_ordinary
+from penstock.cli.dlq.finding import refuse_ordinary
+from penstock.cli.dlq.letters import Held, is_dead_letters, read
 from penstock.cli.dlq.options import Bar
 from penstock.cli.dlq.shelf import Letter
 from penstock.cli.dlq.transaction import Marking
@@ -28,12 +29,17 @@ def select(
     connection = connect(args)
     connection.topic(args.topic)
     if not args.any_topic:
-        refuse_ordinary(args.topic)
+        refuse_ordinary(connection, args.topic)
     if not args.dry_run:
         confirm(question, args.yes)
     marking = None if args.dry_run else Marking(connection, args.topic)
     with Bar(args, f"reading {args.topic}") as bar:
         held = read(connection, args.topic, wanted, bar.update, open_s_max=OPEN_S_MAX if all_marks else 0.0)
+    if held.strangers and not args.any_topic and not is_dead_letters(args.topic):
+        raise Problem(
+            f"{held.strangers:,} of the messages in {args.topic} are no dead letters.",
+            "Use --any-topic if they are meant, too.",
+        )
     for partition, end in held.ends.items():
         if all_marks and held.reached[partition] < end:
             raise Problem(

@@ -33,6 +33,11 @@ class Letter:
         return self.partition, self.offset
 
     @property
+    def is_ours(self) -> bool:
+        """It says where it comes from, and is not to be tried again by itself."""
+        return "topic" in self.facts and "due.at" not in self.facts
+
+    @property
     def origin(self) -> str:
         facts = self.facts
         return f"{facts.get('topic', '?')}[{facts.get('partition', '?')}]@{facts.get('offset', '?')}"

@@ -35,14 +35,15 @@ def configure(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from penstock.cli.connection import connect
-    from penstock.cli.dlq.letters import read, refuse_ordinary
+    from penstock.cli.dlq.finding import refuse_ordinary
+    from penstock.cli.dlq.letters import read
     from penstock.cli.dlq.options import Bar, filter_of
     from penstock.cli.output import plural, print_table
 
     connection = connect(args)
     connection.topic(args.topic)
     if not args.any_topic:
-        refuse_ordinary(args.topic)
+        refuse_ordinary(connection, args.topic)
     with Bar(args, f"reading {args.topic}") as bar:
         held = read(connection, args.topic, filter_of(args), bar.update, keep_done=args.done)
     chosen = held.letters[-args.count :] if args.count else held.letters
