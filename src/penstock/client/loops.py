@@ -15,7 +15,7 @@ def until_signals(
     reader: Reader, count: int | None = None, timeout: float | None = None, in_all: bool = False
 ) -> Stream:
     """What `Reader.stream` gives."""
-    return reader.stream(count, timeout, in_all, _Loop(reader, stopped_by_signals(reader)))
+    return reader.stream(count, timeout, in_all, _Loop(reader, _signals(reader)))
 
 
 def until_stopped(reader: Reader, count: int | None, timeout: float | None) -> Stream:
@@ -26,20 +26,22 @@ def until_stopped(reader: Reader, count: int | None, timeout: float | None) -> S
 class _Loop:
     """What other threads want meanwhile is handed to this one; see `Turns`. A class, as there is one for each poll."""
 
-    __slots__ = ("_before", "_reader", "_scope")
+    __slots__ = ("_before", "_scope", "_turns")
 
-    def __init__(self, reader: Reader, scope: AbstractContextManager[None]) -> None:
-        self._reader = reader
+    def __init__(self, reader: Reader, scope: AbstractContextManager[None] | None) -> None:
+        self._turns = reader.turns
         self._scope = scope
         self._before: int | None = None
 
     def __enter__(self) -> None:
-        self._scope.__enter__()
-        self._before = self._reader.turns.begin_loop()
+        if self._scope is not None:
+            self._scope.__enter__()
+        self._before = self._turns.begin_loop()
 
     def __exit__(self, *problem: Any) -> None:
-        self._reader.turns.end_loop(self._before)
-        self._scope.__exit__(*problem)
+        self._turns.end_loop(self._before)
+        if self._scope is not None:
+            self._scope.__exit__(*problem)
 
 
 @contextmanager
@@ -54,5 +56,9 @@ def _during_loop(reader: Reader) -> Iterator[None]:
 
 def stopped_by_signals(reader: Reader) -> AbstractContextManager[None]:
     """While this lasts, a signal stops the reader; one that comes when it is stopped is not ours."""
+    return _signals(reader) or nullcontext()
+
+
+def _signals(reader: Reader) -> AbstractContextManager[None] | None:
     is_ours = reader.handles_signals and not reader.stopping
-    return ending_on_signals(reader.stop_for_good) if is_ours else nullcontext()
+    return ending_on_signals(reader.stop_for_good) if is_ours else None

@@ -11,6 +11,7 @@ it when it asks for more. Nobody waits for longer than `PATIENCE_S`.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 from penstock.client.errors import UsageError
 
 PATIENCE_S = 30.0
+LOOK_S = 0.01
 
 T = TypeVar("T")
 
@@ -110,13 +112,14 @@ class Turns:
     def handed_over(self, call: Callable[[], T]) -> T:
         """What comes of this, done by the thread that iterates, between two messages; here, where there is none."""
         while True:
-            with self._changed:
-                asked = None if self.is_ours or self._owner == get_ident() else _Asked(call)
-                if asked is not None:
-                    self._asked.append(asked)
-            if asked is None:
+            if self.is_ours or self._owner == get_ident():
                 with self.beside():
-                    return call()
+                    if self.is_ours or self._depth > 1:  # else one has begun, which waits for us
+                        return call()
+            asked = _Asked(call)
+            self._asked.append(asked)
+            if self.is_ours and self._withdraw(asked):  # the loop has ended, perhaps before it could see this
+                continue
             self._wait_for(asked)
             if asked.failure is not None:
                 raise asked.failure
@@ -125,16 +128,22 @@ class Turns:
                 return result
 
     def _wait_for(self, asked: _Asked) -> None:
+        is_withdrawn = False
         try:
             asked.answered.wait(PATIENCE_S)
         finally:
-            with self._changed:
-                is_withdrawn = asked in self._asked
-                if is_withdrawn:
-                    self._asked.remove(asked)
+            if not asked.answered.is_set():
+                is_withdrawn = self._withdraw(asked)
         if is_withdrawn:
             raise _too_long("the loop over its messages has been busy with one, in another thread,")
         asked.answered.wait()  # it has begun
+
+    def _withdraw(self, asked: _Asked) -> bool:
+        try:
+            self._asked.remove(asked)
+        except ValueError:
+            return False
+        return True
 
     # ---- the loop
 
@@ -144,20 +153,25 @@ class Turns:
         return self._loop in (None, get_ident())
 
     def begin_loop(self) -> int | None:
-        """Returns whose loop this one is within."""
-        with self._changed:
-            before, self._loop = self._loop, get_ident()
+        """Returns whose loop this one is within.
+
+        It is there before it looks whether somebody else has a turn, and who takes one looks behind that whether there
+        is a loop: so one of them sees the other, without a lock for each poll.
+        """
+        me = get_ident()
+        before, self._loop = self._loop, me
+        if self._owner is not None and self._owner != me:
+            with self._changed:
+                self._changed.wait_for(lambda: self._owner in (None, me) or self._polls)
         return before
 
     def end_loop(self, before: int | None) -> None:
-        with self._changed:
-            self._loop = before
-            unmet = list(self._asked) if before is None else []
-            if before is None:
-                self._asked.clear()
-            self._changed.notify_all()
-        for asked in unmet:
-            asked.answered.set()
+        self._loop = before
+        while self._asked and before is None:
+            try:
+                self._asked.popleft().answered.set()
+            except IndexError:  # withdrawn this moment
+                return
 
     @contextmanager
     def parked(self) -> Iterator[None]:
@@ -205,9 +219,9 @@ class Turns:
 
     def wait_for_loop(self, timeout_s: float) -> None:
         """Until it is over, or is busy for longer."""
-        with self._changed:
-            if self._loop not in (None, get_ident()):
-                self._changed.wait_for(lambda: self._loop is None, timeout_s)
+        until_s = time.monotonic() + timeout_s
+        while not self.is_ours and time.monotonic() < until_s:
+            time.sleep(LOOK_S)
 
 
 def _too_long(what: str) -> UsageError:
