@@ -40,6 +40,7 @@ HOT = [
     "client/serializers.py",
     "client/spans.py",
     "client/pace.py",
+    "client/turns.py",
     "client/stream.py",
     "client/reader.py",
     "client/retrying/ledger.py",
