@@ -42,6 +42,7 @@ HOT = [
     "client/pace.py",
     "client/turns.py",
     "client/stream.py",
+    "client/intake.py",
     "client/reader.py",
     "client/retrying/ledger.py",
     "client/retrying/headers.py",
@@ -57,7 +58,8 @@ COLUMNS_HEADERS = ["src/penstock/pipeline/_columns.h"]
 
 # The same for every message that the Python client reads. pure_messages.py is its twin.
 MESSAGES = "penstock.client._messages"
-MESSAGES_SOURCES = ["src/penstock/client/_messages.c"]
+MESSAGES_SOURCES = ["src/penstock/client/_messages.c", "src/penstock/client/_batches.c"]
+MESSAGES_HEADERS = ["src/penstock/client/_messages.h"]
 
 
 def extensions() -> list:
@@ -71,7 +73,7 @@ def extensions() -> list:
         return []
     flags = ["-g0", "-fvisibility=hidden"]
     columns = Extension(COLUMNS, COLUMNS_SOURCES, depends=COLUMNS_HEADERS, extra_compile_args=flags)
-    messages = Extension(MESSAGES, MESSAGES_SOURCES, extra_compile_args=flags)
+    messages = Extension(MESSAGES, MESSAGES_SOURCES, depends=MESSAGES_HEADERS, extra_compile_args=flags)
     return [*hot_path(), columns, messages]
 
 

@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -171,15 +172,70 @@ def test_a_message_of_something_like_what_confluent_kafka_reads(twin: Any) -> No
     )
 
 
+class Asked:
+    """In place of a stream: what is asked of it, and what it gives."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.times = 0
+        self.is_closed = False
+
+    def find(self) -> Any:
+        self.times += 1
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def granted(twin: Any, count: int, offsets: range, *answers: Any) -> tuple[Any, Any, Any, Asked]:
+    hand, grant, asked = twin.Hand(), twin.Grant(), Asked(*answers)
+    hand.left.extend(raw(offset) for offset in offsets)
+    grant.count, grant.looked_s = count, time.monotonic()
+    grant.due_s = grant.looked_s + 60
+    return twin.Steps(hand, grant, asked), hand, grant, asked
+
+
 @both
-def test_the_last_one_is_taken_from_a_batch(twin: Any) -> None:
-    batch = [raw(offset) for offset in range(3)]
-    assert [twin.take_last(batch).offset for _ in range(3)] == [2, 1, 0]
-    assert batch == []
-    with pytest.raises(IndexError):
-        twin.take_last(batch)
-    batch.append(raw(9))
-    assert twin.take_last(batch).offset == 9
+def test_what_is_granted_is_handed_out_from_the_end_without_asking(twin: Any) -> None:
+    steps, hand, grant, asked = granted(twin, 20, range(30), None)
+    assert iter(steps) is steps
+    assert not hand.in_hand
+    assert [next(steps).offset for _ in range(20)] == list(range(29, 9, -1))
+    assert (hand.in_hand, grant.count, len(hand.left), asked.times) == (True, 0, 10, 0)
+    assert list(steps) == []
+    assert asked.times == 1
+    steps.close()
+    assert asked.is_closed
+
+
+@both
+@pytest.mark.parametrize("reason", ["stopping", "empty", "due", "slow"])
+def test_somebody_is_asked_where_that_is_not_all(twin: Any, reason: str) -> None:
+    found = object()
+    steps, hand, grant, asked = granted(twin, 16, range(0 if reason == "empty" else 16), found, ValueError("no"))
+    hand.stopping = reason == "stopping"
+    if reason == "due":
+        grant.due_s = grant.looked_s
+    if reason == "slow":
+        grant.looked_s -= 60
+    assert next(steps) is found
+    with pytest.raises(ValueError, match="no"):
+        next(steps)
+    assert (asked.times, grant.count) == (2, 16)
+
+
+@both
+def test_steps_that_nobody_has_any_more_let_go_of_their_stream(twin: Any) -> None:
+    steps, _, _, asked = granted(twin, 1, range(1), None)
+    asked.steps = steps  # type: ignore[attr-defined]  # a circle
+    gone = weakref.ref(asked)
+    del steps, asked
+    gc.collect()
+    assert gone() is None
 
 
 @both

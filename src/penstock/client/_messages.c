@@ -1,4 +1,5 @@
-/* What every message that is read passes: the object that is handed out, and a look at what came with it.
+/* What every message that is read passes: the object that is handed out. _batches.c has a look at what came with it, and
+ * hands one out after another.
  *
  * pure_messages.py is the same in Python, and the reference for what each thing here does: the two pass the same tests.
  * What is seldom asked of a message is there alone, and message.py adds it to this type.
@@ -7,19 +8,15 @@
  * done for an object of any other type, takes longer than what they do. The value is a member and not a property, since
  * the interpreter reads those where they are: nearly every message is asked for it, and asked for it first.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stddef.h>
-#include <structmember.h>
+#include "_messages.h"
 
-enum { TOPIC, PARTITION, OFFSET, KEY, VALUE, ERROR, METHODS };
 static const char *const METHOD_NAMES[METHODS] = {"topic", "partition", "offset", "key", "value", "error"};
 
 static PyTypeObject *raw_type; /* confluent-kafka's */
 static PyCFunction functions[METHODS]; /* NULL where it is not what it was when this was written */
 static PyObject *names[METHODS];
 
-static PyObject *ask(PyObject *raw, int method)
+PyObject *ask(PyObject *raw, int method)
 {
     if (Py_IS_TYPE(raw, raw_type) && functions[method] != NULL)
         return functions[method](raw, NULL);
@@ -47,8 +44,7 @@ static Message *free_messages[FREE_MAX];
 static int free_count;
 #endif
 
-/* `key` and `value` are NULL where there is no deserializer. */
-static PyObject *message_new(PyObject *raw, PyObject *key, PyObject *value)
+PyObject *message_new(PyObject *raw, PyObject *key, PyObject *value)
 {
     Message *self;
     PyObject *held = value != NULL ? Py_NewRef(value) : ask(raw, VALUE);
@@ -259,116 +255,6 @@ static int make_types(void)
     return poisoned_type == NULL ? -1 : 0;
 }
 
-/* ---- a batch */
-
-/* list.pop() looks for the place, moves what is behind it and thinks about memory; there is nothing behind the last. */
-static PyObject *take_last(PyObject *Py_UNUSED(module), PyObject *batch)
-{
-    if (!PyList_CheckExact(batch) || PyList_GET_SIZE(batch) == 0) {
-        PyErr_SetString(PyExc_IndexError, "nothing is left of the batch");
-        return NULL;
-    }
-    Py_ssize_t last = PyList_GET_SIZE(batch) - 1;
-    PyObject *raw = PyList_GET_ITEM(batch, last);
-    PyList_SET_ITEM(batch, last, NULL);
-    Py_SET_SIZE(batch, last);
-    PyObject *message = message_new(raw, NULL, NULL);
-    Py_DECREF(raw);
-    return message;
-}
-
-static PyObject *has_errors(PyObject *Py_UNUSED(module), PyObject *batch)
-{
-    PyObject *fast = PySequence_Fast(batch, "a batch is a sequence");
-    if (fast == NULL)
-        return NULL;
-    int found = 0;
-    for (Py_ssize_t at = 0; !found && at < PySequence_Fast_GET_SIZE(fast); at++) {
-        PyObject *raw = Py_NewRef(PySequence_Fast_GET_ITEM(fast, at));
-        PyObject *error = ask(raw, ERROR);
-        found = error == NULL ? -1 : error != Py_None;
-        Py_XDECREF(error);
-        Py_DECREF(raw);
-    }
-    Py_DECREF(fast);
-    return found < 0 ? NULL : PyBool_FromLong(found);
-}
-
-/* The place of a message. `topic` is None where it is to be asked for. */
-static PyObject *place_of(PyObject *raw, PyObject *topic)
-{
-    PyObject *found = topic == Py_None ? ask(raw, TOPIC) : Py_NewRef(topic);
-    PyObject *partition = found == NULL ? NULL : ask(raw, PARTITION);
-    if (partition == NULL) {
-        Py_XDECREF(found);
-        return NULL;
-    }
-    PyObject *place = PyTuple_New(2);
-    if (place == NULL) {
-        Py_DECREF(found);
-        Py_DECREF(partition);
-        return NULL;
-    }
-    PyTuple_SET_ITEM(place, 0, found);
-    PyTuple_SET_ITEM(place, 1, partition);
-    return place;
-}
-
-/* Whether a message is of this place: 1, 0, or -1 for an error. */
-static int is_of(PyObject *raw, PyObject *place, PyObject *topic)
-{
-    PyObject *partition = ask(raw, PARTITION);
-    if (partition == NULL)
-        return -1;
-    PyObject *known = PyTuple_GET_ITEM(place, 1);
-    int same = partition == known ? 1 : PyObject_RichCompareBool(partition, known, Py_EQ);
-    Py_DECREF(partition);
-    if (same <= 0 || topic != Py_None)
-        return same;
-    PyObject *found = ask(raw, TOPIC);
-    if (found == NULL)
-        return -1;
-    same = PyObject_RichCompareBool(found, PyTuple_GET_ITEM(place, 0), Py_EQ);
-    Py_DECREF(found);
-    return same;
-}
-
-/* Messages of a place mostly come in a row, so it is only where a row ends that something is noted. */
-static int note_lasts(PyObject *fast, PyObject *topic, PyObject *lasts)
-{
-    PyObject *place = NULL, *last = NULL;
-    int failed = 0;
-    for (Py_ssize_t at = 0; !failed && at < PySequence_Fast_GET_SIZE(fast); at++) {
-        PyObject *raw = Py_NewRef(PySequence_Fast_GET_ITEM(fast, at));
-        int same = place == NULL ? 0 : is_of(raw, place, topic);
-        failed = same < 0;
-        if (same == 0) {
-            failed = place != NULL && PyDict_SetItem(lasts, place, last) < 0;
-            Py_XSETREF(place, failed ? NULL : place_of(raw, topic));
-            failed |= place == NULL;
-        }
-        Py_XSETREF(last, raw);
-    }
-    failed = failed || (place != NULL && PyDict_SetItem(lasts, place, last) < 0);
-    Py_XDECREF(place);
-    Py_XDECREF(last);
-    return failed ? -1 : 0;
-}
-
-static PyObject *last_of(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
-{
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "last_of takes a batch and a topic");
-        return NULL;
-    }
-    PyObject *fast = PySequence_Fast(arguments[0], "a batch is a sequence");
-    PyObject *lasts = fast == NULL ? NULL : PyDict_New();
-    if (lasts != NULL && note_lasts(fast, arguments[1], lasts) < 0)
-        Py_CLEAR(lasts);
-    Py_XDECREF(fast);
-    return lasts;
-}
-
 /* ---- the module */
 
 static int find_functions(void)
@@ -396,7 +282,6 @@ static int find_functions(void)
 
 static PyMethodDef module_methods[] = {
     {"has_errors", has_errors, METH_O, "Whether one of these is no message but an error."},
-    {"take_last", take_last, METH_O, "Takes the last one away, as a message."},
     {"last_of", (PyCFunction)(void (*)(void))last_of, METH_FASTCALL, "The last message of each place."},
     {NULL, NULL, 0, NULL},
 };
@@ -425,6 +310,8 @@ PyMODINIT_FUNC PyInit__messages(void)
     if (PyModule_AddObjectRef(module, "Message", (PyObject *)message_type) < 0)
         goto failed;
     if (PyModule_AddObjectRef(module, "DecodedMessage", (PyObject *)message_type) < 0)
+        goto failed;
+    if (add_steps(module) < 0)
         goto failed;
     return module;
 failed:

@@ -60,12 +60,14 @@ class Intake:
         size = min(self._batch_size, most)
         kafka = self.kafka
         try:
-            first = kafka.poll(0)
-            if first is None:
-                first = kafka.poll(timeout_s)
-                batch = [] if first is None else [first]
-            else:
-                batch = [first, *kafka.consume(size - 1, 0)] if size > 1 else [first]
+            batch = kafka.consume(size, 0) if self._taken >= size else []  # where there is more, as it seems
+            if not batch:
+                first = kafka.poll(0)
+                if first is None:
+                    first = kafka.poll(timeout_s)
+                    batch = [] if first is None else [first]
+                else:
+                    batch = [first, *kafka.consume(size - 1, 0)] if size > 1 else [first]
         except KafkaException as failure:
             raise from_kafka(failure.args[0], "reading") from failure
         if has_errors(batch):

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from penstock.client.message import Steps
 from penstock.client.reader import Reader
 from penstock.client.signals import ending_on_signals
-from penstock.client.stream import Stream
 
 
 def until_signals(
     reader: Reader, count: int | None = None, timeout: float | None = None, in_all: bool = False
-) -> Stream:
+) -> Steps:
     """What `Reader.stream` gives."""
     return reader.stream(count, timeout, in_all, _Loop(reader, _signals(reader)))
 
 
-def until_stopped(reader: Reader, count: int | None, timeout: float | None) -> Stream:
+def until_stopped(reader: Reader, count: int | None, timeout: float | None) -> Steps:
     """The same, where `stop` ends this loop and not the next one."""
     return reader.stream(count, timeout, False, _Loop(reader, _during_loop(reader)))
 

@@ -12,24 +12,26 @@ from penstock.client import pure_messages
 from penstock.client.pure_messages import Header, Place
 
 try:
-    from penstock.client._messages import DecodedMessage, Message, has_errors, last_of, take_last
+    from penstock.client._messages import DecodedMessage, Grant, Hand, Message, Steps, has_errors, last_of
 
     COMPILED = True
 except ImportError:
-    from penstock.client.pure_messages import DecodedMessage, Message, has_errors, last_of, take_last
+    from penstock.client.pure_messages import DecodedMessage, Grant, Hand, Message, Steps, has_errors, last_of
 
     COMPILED = False
 
 __all__ = [
     "COMPILED",
     "DecodedMessage",
+    "Grant",
+    "Hand",
     "Header",
     "Message",
     "Place",
     "Receipt",
+    "Steps",
     "has_errors",
     "last_of",
-    "take_last",
 ]
 
 SELDOM = ("place", "attempt", "headers", "header", "timestamp_ms", "timestamp", "size", "__repr__")

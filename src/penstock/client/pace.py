@@ -11,19 +11,23 @@ QUICK_S = 0.001  # for each of them
 
 
 class Pace:
-    __slots__ = ("_looked_s", "_unseen")
+    __slots__ = ("_unseen", "looked_s")
 
     def __init__(self) -> None:
         self._unseen = 1
-        self._looked_s = 0.0
+        self.looked_s = 0.0
+
+    @property
+    def is_quick(self) -> bool:
+        return self._unseen == UNSEEN_MAX
 
     def begin(self, now_s: float) -> int:
         """Messages until the next look, after a wait that says nothing about who reads them."""
-        self._looked_s = now_s
+        self.looked_s = now_s
         return self._unseen
 
     def next(self, now_s: float) -> int:
-        is_quick = now_s - self._looked_s < QUICK_S * self._unseen
+        is_quick = now_s - self.looked_s < QUICK_S * self._unseen
         self._unseen = min(UNSEEN_MAX, 2 * self._unseen) if is_quick else 1
-        self._looked_s = now_s
+        self.looked_s = now_s
         return self._unseen

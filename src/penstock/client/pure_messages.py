@@ -1,19 +1,22 @@
 """A message as it was read, and a look at many of them.
 
-What `_messages.c` does too, with the same names, where a C compiler was found; of a message, what is often asked.
+What `_messages.c` and `_batches.c` do too, with the same names, where a C compiler was found; of a message, what is
+often asked.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from operator import methodcaller
-from typing import Any, Generic
+from typing import Any, Final, Generic, Protocol, Self
 
 from confluent_kafka import Message as RawMessage
 
 from penstock.client.errors import DeserializationError
 from penstock.client.kinds import K, V
+from penstock.client.pace import QUICK_S, UNSEEN_MAX
 
 Header = tuple[str, bytes | None]
 Place = tuple[str, int]  # topic and partition
@@ -193,11 +196,6 @@ def unreadable_headers(message: Message[Any, Any]) -> DeserializationError:
 _error, _partition, _topic = RawMessage.error, RawMessage.partition, RawMessage.topic
 
 
-def take_last(batch: list[RawMessage]) -> Message[Any, Any]:
-    """Takes the last one away, as a message."""
-    return Message(batch.pop())
-
-
 def has_errors(batch: Sequence[RawMessage]) -> bool:
     """Whether one of these is no message but an error."""
     return any(map(_error, batch))
@@ -214,3 +212,72 @@ def last_of(batch: Sequence[RawMessage], topic: str | None) -> dict[Place, Any]:
     last = len(keys) - 1
     found = {key: batch[last - keys.index(key)] for key in set(keys)}
     return found if topic is None else {(topic, partition): raw for partition, raw in found.items()}
+
+
+# ---- one after another
+
+
+class Hand:
+    """What was taken and not handed out, the next one last; and whether the last that was handed out is processed."""
+
+    __slots__ = ("in_hand", "left", "stopping")
+
+    def __init__(self) -> None:
+        self.left: Final[list[Any]] = []
+        self.in_hand = False
+        self.stopping = False
+
+
+class Grant:
+    """How many messages may go out without another thought, since they are plain, and counted already; and until when,
+    if they go on as quickly as they did."""
+
+    __slots__ = ("count", "due_s", "looked_s")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.due_s = self.looked_s = 0.0
+
+    def is_time_left(self) -> bool:
+        now_s = time.monotonic()
+        if now_s >= self.due_s or now_s - self.looked_s >= QUICK_S * UNSEEN_MAX:
+            return False
+        self.looked_s = now_s
+        return True
+
+
+class Finding(Protocol):
+    def find(self) -> Message[Any, Any] | None:
+        """The next one, where some thought is needed; None at the end."""
+
+    def close(self) -> None: ...
+
+
+class Steps:
+    """What a loop over messages iterates: one call for each message, so it does little in most of them."""
+
+    __slots__ = ("_grant", "_hand", "_stream")
+
+    def __init__(self, hand: Hand, grant: Grant, stream: Finding, /) -> None:
+        self._hand = hand
+        self._grant = grant
+        self._stream = stream
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message[Any, Any]:
+        hand, grant = self._hand, self._grant
+        goes_on = grant.count > 0 and (grant.count % UNSEEN_MAX > 0 or grant.is_time_left())
+        if goes_on and hand.left and not hand.stopping:
+            grant.count -= 1
+            hand.in_hand = True  # each time: who was handed the last one may have counted it by a commit
+            return Message(hand.left.pop())
+        message = self._stream.find()
+        if message is None:
+            raise StopIteration
+        return message
+
+    def close(self) -> None:
+        """No more of this one."""
+        self._stream.close()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -27,7 +27,7 @@ from penstock.client.errors import CommitFailed, PenstockError
 from penstock.client.filtering import HeaderFilter, headers_of, unreadable
 from penstock.client.intake import Intake
 from penstock.client.listeners import Listener, tell
-from penstock.client.message import Header, Message, Place, take_last
+from penstock.client.message import Hand, Header, Message, Place, Steps
 from penstock.client.serializers import Decoder
 from penstock.client.settings import Settings
 from penstock.client.spans import Spans, begins_of, ends_of, extend, spans_of
@@ -50,7 +50,8 @@ class Reader:
         self.commits = commits
         self.decoder = decoder
         self.turns = Turns()
-        self.stopping = False
+        self.hand = Hand()
+        self._stopping = False
         self._ended_by_stop = False  # an iteration has: who begins another one means it
         self._for_good = False
         self.is_closed = False
@@ -66,9 +67,7 @@ class Reader:
         self.on_lost: list[Listener] = []
         self.places: frozenset[Place] | None = None  # what the group gave us; None until it has said so
         self._batch: list[Any] = []
-        self._left: list[Any] = []  # of the batch, what is not handed out yet, the next one last
-        self._take_last: Callable[[list[Any]], Message[Any, Any]] = take_last  # here it is found faster
-        self._in_hand = False  # the last one that was handed out is not processed yet
+        self._left: list[Any] = self.hand.left  # of the batch, what is not handed out yet, the next one last
         self._only_joins = False  # nobody has asked for messages
         self._topic: str | None = None  # if all messages are of this one
         self._asked_s = time.monotonic()
@@ -84,6 +83,23 @@ class Reader:
     def subscribe(self, topics: list[str]) -> None:
         self._topic = topics[0] if len(topics) == 1 and not topics[0].startswith("^") else None
         self._intake.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    @stopping.setter
+    def stopping(self, is_so: bool) -> None:
+        self._stopping = self.hand.stopping = is_so
+
+    @property
+    def _in_hand(self) -> bool:
+        """The last one that was handed out is not processed yet."""
+        return self.hand.in_hand
+
+    @_in_hand.setter
+    def _in_hand(self, is_so: bool) -> None:
+        self.hand.in_hand = is_so
 
     def stop(self) -> None:
         self.stopping = True
@@ -113,13 +129,8 @@ class Reader:
         timeout: float | None = None,
         in_all: bool = False,
         scope: AbstractContextManager[Any] | None = None,
-    ) -> Stream:
-        return Stream(self, count, timeout, in_all, scope)
-
-    def hand_out_plain(self) -> Message[Any, Any]:
-        """The next one of the batch, where there is neither a filter nor a deserializer."""
-        self._in_hand = True  # each time: who was handed the last one may have counted it by a commit
-        return self._take_last(self._left)
+    ) -> Steps:
+        return Stream(self, count, timeout, in_all, scope).steps()
 
     # ---- the same in steps, for who must not wait in between
 
@@ -177,7 +188,7 @@ class Reader:
             self._intake.rewind(begins_of(batch, self._topic))
             batch = []
         self._batch = batch
-        self._left = batch[::-1]
+        self._left[:] = batch[::-1]
         self._since_commit += len(batch)
         return bool(batch) or wait_until_s is None or self._asked_s < wait_until_s
 
@@ -398,7 +409,9 @@ class Reader:
         """Before handlers read instead: what was processed is stored, and what was not is read again, by them."""
         if self.mode.commit_order is CommitOrder.AFTER:
             self.commit()
-        self._batch, self._left, self._in_hand = [], [], False
+        self._batch = []
+        self._left.clear()
+        self._in_hand = False
         self.positions.clear()
         self._sought.clear()
         self.resume(self.paused)
@@ -412,7 +425,8 @@ class Reader:
         """Commits what was processed, and leaves the group."""
         self.is_closed = True
         self.settle()
-        self._batch, self._left = [], []
+        self._batch = []
+        self._left.clear()
         try:
             if self.mode.commit_order is CommitOrder.AFTER:
                 self.commits.now_for_good(self.positions)

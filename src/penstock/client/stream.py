@@ -1,4 +1,4 @@
-"""What a loop over messages iterates: one call for each message, so it does little in most of them.
+"""What a loop over messages goes by. `Steps` is what it iterates, and asks here where there is something to think of.
 
 It is a class because a generator costs more each time it goes on, and a compiled one does not notice that a loop was
 left early; and it is `__del__` that notices it, as it does for a generator.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from penstock.client.message import Message
+from penstock.client.message import Grant, Message, Steps
 from penstock.client.pace import Pace
 
 if TYPE_CHECKING:
@@ -43,21 +43,18 @@ class Stream:
         self._wait_until_s: float | None = None
         self._due_s = 0.0  # when a commit is
         self._unseen = 0  # messages until the clock is looked at again, besides those
-        self._granted = 0  # messages of the batch that may go out without another thought; they are counted already
+        self._grant = Grant()  # of the batch
         self._in_batch = False
         self._has_begun = False
         self._is_over = False
 
-    def __iter__(self) -> Self:
-        return self
+    def steps(self) -> Steps:
+        return Steps(self._reader.hand, self._grant, self)
 
-    def __next__(self) -> Message[Any, Any]:
-        reader = self._reader
-        if self._granted > 0 and reader.has_left and not reader.stopping:
-            self._granted -= 1
-            return reader.hand_out_plain()
+    def find(self) -> Message[Any, Any] | None:
+        """The next message; None at the end."""
         if self._is_over:
-            raise StopIteration
+            return None
         try:
             message = self._find()
         except BaseException:
@@ -65,12 +62,11 @@ class Stream:
             raise
         if message is None:
             self.close()
-            raise StopIteration
         return message
 
     def close(self) -> None:
         """No more of this one."""
-        self._granted = 0
+        self._grant.count = 0
         has_begun, self._has_begun, self._is_over = self._has_begun, False, True
         if has_begun and self._scope is not None:
             self._scope.__exit__(None, None, None)
@@ -91,7 +87,7 @@ class Stream:
                 message = reader.hand_out()
                 if message is not None:
                     self._left_count -= 1
-                    self._grant()
+                    self._grant_more()
                     return message
             if self._in_batch:
                 self._end_batch()
@@ -102,17 +98,24 @@ class Stream:
                 self._due_s = reader.commits.due_s
                 self._unseen = self._pace.begin(self._clock())
 
-    def _grant(self) -> None:
+    def _grant_more(self) -> None:
+        """What is left of the batch, for who is quick; else as many as may go unseen."""
         if self._is_plain:
-            self._granted = self._unseen if self._left_count < 0 else min(self._unseen, self._left_count)
-            self._unseen -= self._granted
-            self._left_count -= self._granted
+            granted = len(self._reader.hand.left) if self._pace.is_quick else self._unseen
+            if self._left_count >= 0:
+                granted = min(granted, self._left_count)
+                self._left_count -= granted
+            self._unseen = 0
+            grant = self._grant
+            grant.count, grant.due_s, grant.looked_s = granted, self._due_s, self._pace.looked_s
 
     def _take_back(self) -> None:
-        """What was granted and had no use: the batch was at its end, or somebody took it away."""
-        self._unseen += self._granted
-        self._left_count += self._granted
-        self._granted = 0
+        """What was granted and had no use: the batch is at its end, or it is time to look, or it was taken away."""
+        grant = self._grant
+        if grant.count and self._left_count >= 0:
+            self._left_count += grant.count
+        grant.count = 0
+        self._pace.looked_s = max(self._pace.looked_s, grant.looked_s)
 
     def _begin(self) -> None:
         if self._scope is not None:
