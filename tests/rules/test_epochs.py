@@ -52,7 +52,7 @@ def test_followers_cut_off_what_their_leader_does_not_have(
         take_out(
             monkeypatch, Fetcher, "_part", lambda self, key, following, epoch, end: self._go_on(key, following, True)
         )
-        monkeypatch.setattr(ReplicaSession, "_diverges", lambda self, partition, asked: None)
+        take_out(monkeypatch, ReplicaSession, "_diverges", lambda self, partition, asked: None)
     tell(two_leaders_append, tmp_path, rule=rule)
 
 

@@ -139,30 +139,10 @@ class SimulatedHost:
         self._client_id = client_id
 
     def peer(self, address: Callable[[], Address | None]) -> Peer:
-        return SimulatedPeer(self._network, self._name, self._loop, self._turn, self._client_id, address)
+        async def connect(to: Address) -> socket.socket:
+            return cast(socket.socket, await self._network.connect(self._name, to))
 
-
-class SimulatedPeer(TcpPeer):
-    """The real one, but for the way it connects."""
-
-    def __init__(
-        self,
-        network: SimulatedNetwork,
-        host: str,
-        loop: VirtualLoop,
-        turn: Turn,
-        client_id: str,
-        address: Callable[[], Address | None],
-    ) -> None:
-        super().__init__(loop, turn, client_id, address)
-        self._network = network
-        self._host = host
-
-    async def _open(self) -> socket.socket:
-        address = self._address()
-        if address is None:
-            raise OSError(errno.EHOSTUNREACH, "its address is not known")
-        return cast(socket.socket, await self._network.connect(self._host, address))
+        return TcpPeer(self._loop, self._turn, self._client_id, address, connect)
 
 
 class SimulatedListener(Listener):

@@ -306,7 +306,7 @@ def test_what_was_deleted_is_not_there_again_when_another_leads(
         return self.told[0] != high_watermark
 
     if not rule:
-        monkeypatch.setattr(Place, "is_to_learn", if_more_is_committed)
+        take_out(monkeypatch, Place, "is_to_learn", if_more_is_committed)
     assert simulate(1, scenario) is rule
 
 

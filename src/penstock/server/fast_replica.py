@@ -15,7 +15,7 @@ from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.plain_fetch import API_KEY, VERSION, Answered, read_asked, request_ends, write_answer
 from penstock.replication.partition import Partition
 from penstock.server.context import Context
-from penstock.server.replica_fetch import ReplicaSession
+from penstock.server.replica_fetch import Place, ReplicaSession
 from penstock.storage.segment import CorruptSegment
 from penstock.transport.connection import UNSENT_MAX, Connection, Slot
 from penstock.transport.turn import Turn
@@ -107,7 +107,7 @@ class ReplicaMemo:
             return False
         places, found = session.places, []
         for topic_id, index, leader_epoch, offset, last_epoch, log_start, size_max in asked:
-            place: Any = places.get((topic_id, index))
+            place = places.get((topic_id, index))
             if place is None:
                 return False
             partition: Partition | None = place.partition
@@ -149,8 +149,8 @@ class ReplicaMemo:
         """What there is to say; None if some of it is not plain. Until that is known nothing is taken for said."""
         session, room = self.session, self._max_bytes
         found: list[Answered] = []
-        said: list[Any] = []
-        left: dict[Any, None] = {}
+        said: list[tuple[Place, Partition, tuple[int, int], int]] = []
+        left: dict[Place, None] = {}
         for place in session.ready:
             if not place.armed:
                 continue

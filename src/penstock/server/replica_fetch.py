@@ -143,6 +143,7 @@ class ReplicaSession:
         self._held_timer: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._rounds = 0
+        self._is_lone = False  # nothing more had arrived when a message had been waited with for the last time
         self._closed = False
         self._loop = asyncio.get_running_loop()
 
@@ -287,19 +288,25 @@ class ReplicaSession:
 
     def wake(self, place: Place) -> None:
         """Behind the writes of this turn. If more has arrived meanwhile, that goes with it: a fetch costs about as much
-        for one message as for ten."""
+        for one message as for ten. Where messages come one by one, there is nothing to be looked for."""
         self.ready[place] = None
         self._note_outsider(place)
-        if self._waiting is not None and not self._scheduled:
-            self._scheduled = True
+        if self._waiting is None or self._scheduled:
+            return
+        self._scheduled = True
+        if self._is_lone and self._turn.readers <= 1:
+            self._turn.answers.append(self.answer)
+            self._turn.schedule()
+        else:
             self._rounds = 0
             self._loop.call_soon(self._answer_soon)
 
     def _answer_soon(self) -> None:
         self._rounds += 1
-        if self._turn.scheduled and self._rounds < ROUNDS_MAX:
+        if self._turn.readers and self._rounds < ROUNDS_MAX:
             self._loop.call_soon(self._answer_soon)
             return
+        self._is_lone = self._rounds == 1
         self._turn.answers.append(self.answer)
         self._turn.schedule()
 

@@ -13,7 +13,7 @@ import logging
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from penstock.protocol.framing import read_response, request_frame
@@ -97,11 +97,14 @@ class TcpPeer:
         turn: Turn,
         client_id: str,
         address: Callable[[], Address | None],
+        connect: Callable[[Address], Awaitable[socket.socket]] | None = None,
     ) -> None:
+        """`connect` makes the connection in another way than over TCP, in tests."""
         self._loop = loop
         self._turn = turn
         self._client_id = client_id
         self._address = address
+        self._connect_to = connect if connect is not None else self._open
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._unsent: list[bytes] = []  # until there is a connection
@@ -144,7 +147,7 @@ class TcpPeer:
 
     async def _connect(self) -> None:
         try:
-            sock = await asyncio.wait_for(self._open(), CONNECT_S_MAX)
+            sock = await asyncio.wait_for(self._connected(), CONNECT_S_MAX)
         except (TimeoutError, OSError) as error:
             log.debug("no connection to a broker: %s", error)
             if self._connecting is asyncio.current_task():
@@ -163,10 +166,13 @@ class TcpPeer:
         for frame in unsent:
             self._send(frame)
 
-    async def _open(self) -> socket.socket:
+    async def _connected(self) -> socket.socket:
         address = self._address()
         if address is None:
             raise OSError(errno.EHOSTUNREACH, "its address is not known")
+        return await self._connect_to(address)
+
+    async def _open(self, address: Address) -> socket.socket:
         found = await self._loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, target = found[0]
         sock = socket.socket(family, kind, protocol)

@@ -80,6 +80,11 @@ class Turn:
         """Whether others have waited for their turn for so long that whoever had a request handled should let them."""
         return self._clock_ns() // 1_000_000 - self.now_ms >= LONG_MS
 
+    @property
+    def readers(self) -> int:
+        """How many sockets were read in this turn, or since its buffers ran out."""
+        return len(self._used)
+
     def buffer(self) -> ReceiveBuffer:
         """A receive buffer that is the caller's until the end of the turn."""
         if not self.scheduled:
