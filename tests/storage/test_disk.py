@@ -1,0 +1,76 @@
+"""What a file holds after an append, however it was written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.storage.disk import PARTS_PER_WRITE, WRITTEN_AT_ONCE, Disk
+
+PIECE = WRITTEN_AT_ONCE
+Write = Callable[[int, Sequence[Any], int], int]
+
+
+def numbered(sizes: Sequence[int]) -> list[bytes]:
+    return [bytes([1 + number % 255]) * size for number, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [3, PIECE - 3],
+        [PIECE + 1],
+        [3, 4 * PIECE, 5],
+        [PIECE, PIECE],
+        [16_384] * 40,
+        [1] * (2 * PARTS_PER_WRITE + 1),
+    ],
+)
+def test_an_append_is_all_there_whatever_its_parts(tmp_path: Path, sizes: list[int]) -> None:
+    file = Disk().open(tmp_path / "log", create=True)
+    file.append([b"before"], 6)
+    parts = numbered(sizes)
+    file.append([memoryview(part) for part in parts], sum(sizes))
+    assert file.size == 6 + sum(sizes)
+    assert (tmp_path / "log").read_bytes() == b"before" + b"".join(parts)
+
+
+def test_what_the_disk_took_only_a_part_of_is_written_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: Write = os.pwritev
+
+    def half(fd: int, parts: Sequence[Any], position: int) -> int:
+        together = b"".join(parts)
+        return whole(fd, [together[: len(together) // 2]], position)
+
+    monkeypatch.setattr(os, "pwritev", half)
+    file = Disk().open(tmp_path / "log", create=True)
+    parts = numbered([7, 3 * PIECE])
+    file.append(parts, 7 + 3 * PIECE)
+    assert (tmp_path / "log").read_bytes() == b"".join(parts)
+
+
+def test_a_piece_that_fails_leaves_nothing_of_those_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole: Write = os.pwritev
+    written: list[int] = []
+
+    def until_full(fd: int, parts: Sequence[Any], position: int) -> int:
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, "no room")
+        written.append(whole(fd, parts, position))
+        return written[-1]
+
+    file = Disk().open(tmp_path / "log", create=True)
+    file.append([b"before"], 6)
+    monkeypatch.setattr(os, "pwritev", until_full)
+    with pytest.raises(OSError, match="no room"):
+        file.append([b"x" * 4 * PIECE], 4 * PIECE)
+    assert written == [PIECE] * 3
+    assert file.size == 6
+    assert (tmp_path / "log").read_bytes() == b"before"
