@@ -17,8 +17,8 @@ REMOVED_AT_ONCE = 32 * 1024 * 1024
 REMOVAL_REST_S = 0.01
 SHRUNK_AT_ONCE = 4 * 1024 * 1024
 PARTS_PER_WRITE = 1000  # IOV_MAX is 1024 on Linux
-# More goes in pieces: the larger a write, the larger the stretches of memory that the page cache takes for it, and
-# those are what a hypervisor takes back while they are free. To fill them anew is three times as dear.
+# More goes in pieces. The larger a write, the larger the stretches of memory that the page cache takes for it, and on a
+# virtual machine those were several times as dear to fill: its hypervisor takes them back while they are free.
 WRITTEN_AT_ONCE = 512 * 1024
 
 Buffer = bytes | bytearray | memoryview
