@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client import AsyncConsumer, Consumer, UsageError, turns
+from penstock.client import AsyncConsumer, Consumer, Producer, UsageError, turns
 from penstock.client.turns import Turns
 from penstock.testing import PenstockBroker
 
@@ -146,11 +146,8 @@ def test_a_commit_of_another_thread_does_not_count_the_message_in_hand(
 
     reading = pool.submit(fail_with_the_second)
     assert has_one.wait(WAIT_S)
-    committing = pool.submit(consumer.commit)
-    with pytest.raises(TimeoutError):
-        committing.result(0.05)
+    pool.submit(consumer.commit).result(SOON_S)
     may_go_on.set()
-    committing.result(WAIT_S)
     assert isinstance(reading.exception(WAIT_S), LookupError)
     consumer.close()
     with Consumer[bytes, bytes](broker.bootstrap, group, TOPIC) as again:
@@ -214,38 +211,80 @@ async def test_a_coroutine_and_its_handler_may_ask_while_it_runs(
         await running
 
 
+async def test_a_handler_can_not_close_its_consumer(broker: PenstockBroker, group: str) -> None:
+    consumer = AsyncConsumer[bytes, bytes](broker.bootstrap, group, TOPIC, handle_signals=False)
+    told: list[str] = []
+
+    @consumer.handler
+    async def handle(message: object) -> None:
+        try:
+            await consumer.close()
+        except UsageError as error:
+            told.append(error.hint)
+        consumer.stop()
+
+    await asyncio.wait_for(consumer.run(), WAIT_S)
+    await consumer.close()
+    assert told == ["Call stop(); it can be closed when run() is over."]
+
+
+def test_who_asks_for_lag_while_another_thread_waits_to_join_takes_nothing_from_it(pool: ThreadPoolExecutor) -> None:
+    with PenstockBroker(group_initial_rebalance_delay_ms=600) as slow:
+        slow.topic(TOPIC, 1)
+        slow.produce(TOPIC, *map(str, range(50)))
+        consumer = Consumer[bytes, bytes](slow.bootstrap, "group", TOPIC, handle_signals=False)
+        reading = pool.submit(lambda: [message.offset for message in consumer.messages(50, timeout=WAIT_S)])
+        time.sleep(0.3)
+        assert consumer.lag <= 50
+        assert reading.result(WAIT_S) == list(range(50))
+        consumer.close()
+
+
+def test_an_iterator_may_go_from_thread_to_thread_and_others_commit(
+    broker: PenstockBroker, pool: ThreadPoolExecutor, group: str
+) -> None:
+    with Consumer[bytes, bytes](broker.bootstrap, group, TOPIC, handle_signals=False) as consumer:
+        messages = consumer.messages(timeout=WAIT_S)
+        for _ in range(4):
+            pool.submit(next, messages).result(WAIT_S)
+            pool.submit(consumer.commit).result(SOON_S)
+        other = consumer.messages(timeout=0.1)
+        assert list(other) == []
+        messages.close()
+        assert pool.submit(consumer.commit).result(SOON_S) is None
+
+
+def test_what_other_threads_change_while_messages_are_read_loses_and_repeats_nothing(pool: ThreadPoolExecutor) -> None:
+    count = 30_000
+    with PenstockBroker() as busy:
+        busy.topic("many", 2)
+        with Producer(busy.bootstrap) as producer:
+            for number in range(count):
+                producer.send("many", str(number), partition=number % 2)
+        consumer = Consumer[bytes, bytes](busy.bootstrap, "group", "many", handle_signals=False)
+        reading = pool.submit(lambda: [(m.partition, m.offset) for m in consumer.messages(count, timeout=WAIT_S)])
+
+        for _ in range(20):
+            consumer.pause(*consumer.assignment[:1])
+            consumer.commit()
+            consumer.resume()
+            time.sleep(0.005)
+        seen = reading.result(WAIT_S)
+        consumer.close()
+    assert sorted(seen) == [(partition, offset) for partition in range(2) for offset in range(count // 2)]
+
+
 # ---- the turns alone
 
 
 def test_who_has_waited_too_long_is_told(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PATIENCE_S", 0.01)
     ours = Turns()
-    ours.begin_loop()
     with ours:
-        for call in (lambda: ours.handed_over(list), lambda: ours.beside().__enter__(), ours.__enter__):
+        for call in (lambda: ours.beside().__enter__(), ours.__enter__):
             with pytest.raises(UsageError) as caught:
                 pool.submit(call).result(WAIT_S)
             assert "thread" in str(caught.value)
     with ours.running(), pytest.raises(UsageError, match="busy"):
         pool.submit(ours.wait_for_run).result(WAIT_S)
-    ours.serve()
     assert pool.submit(lambda: ours.beside().__enter__()).result(WAIT_S) is None, "nobody is there any more"
-
-
-def test_what_a_loop_did_not_come_to_is_done_by_who_asked(pool: ThreadPoolExecutor) -> None:
-    ours = Turns()
-    before = ours.begin_loop()
-    asking = pool.submit(lambda: ours.handed_over(threading.get_ident))
-    until(lambda: bool(ours._asked))
-    ours.end_loop(before)
-    assert asking.result(WAIT_S) != threading.get_ident()
-
-
-def test_what_fails_in_the_loops_thread_is_raised_to_who_asked(pool: ThreadPoolExecutor) -> None:
-    ours = Turns()
-    ours.begin_loop()
-    asking = pool.submit(lambda: ours.handed_over(lambda: {}["missing"]))
-    until(lambda: bool(ours._asked))
-    ours.serve()
-    with pytest.raises(KeyError, match="missing"):
-        asking.result(WAIT_S)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from penstock.client import AsyncConsumer, AsyncProducer, Consumer, Producer, UsageError
+from penstock.client.signals import holding_signals
 from penstock.testing import PenstockBroker
 
 WAIT_S = 20.0
@@ -165,6 +166,36 @@ def test_a_signal_that_ends_the_program_waits_until_a_transaction_is_decided(bro
         assert steps == ["0", "aborted"], "a second one is not held"
     assert [message.text for message in broker.messages("target")] == ["0", "0 again"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_signal_waits_only_for_what_had_begun_when_it_came() -> None:
+    early, late = holding_signals(), holding_signals()
+    early.__enter__()
+    os.kill(os.getpid(), signal.SIGINT)
+    late.__enter__()
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)  # a second one is not held, though something began behind the first
+    with pytest.raises(KeyboardInterrupt):
+        early.__exit__(None, None, None)
+    late.__exit__(None, None, None)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_consumer_that_another_thread_closes_while_its_transaction_is_decided_is_closed_behind_that(
+    broker: PenstockBroker,
+) -> None:
+    with Producer(broker.bootstrap, delivery="exactly-once") as producer:
+        consumer = Consumer[bytes, bytes](broker.bootstrap, "group", "orders", delivery="exactly-once")
+        with consumer.transaction(producer) as txn:
+            for message in txn.messages(2, WAIT_S):
+                txn.send("target", message.value)
+            broker.delay("EndTxn", SLOW_S, times=1)
+            closing = threading.Timer(SOON_S, consumer.close)
+            closing.start()
+        closing.join()
+    with Consumer[bytes, bytes](broker.bootstrap, "group", "orders") as again:
+        assert again.lag == len(broker.messages("orders")) - 2
+    assert [message.text for message in broker.messages("target")] == ["0", "1"]
 
 
 def test_who_reads_is_told_of_a_signal_within_a_transaction_and_the_program_goes_on(broker: PenstockBroker) -> None:

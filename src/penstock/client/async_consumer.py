@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextvars import ContextVar
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
@@ -33,6 +34,9 @@ from penstock.client.transactions import Transaction
 
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+_handled: ContextVar[Consumer[Any, Any] | None] = ContextVar("_handled", default=None)  # whose handler this is in
 
 
 class AsyncConsumer(Generic[K, V]):
@@ -217,8 +221,12 @@ class AsyncConsumer(Generic[K, V]):
                 self._runs = False
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self.consumer.reader.turns.running():
-            handling().run(self.consumer, loop)
+        handled = _handled.set(self.consumer)  # for the handler's tasks, too, since they are begun in here
+        try:
+            with self.consumer.reader.turns.running():
+                handling().run(self.consumer, loop)
+        finally:
+            _handled.reset(handled)
 
     # ---- the end
 
@@ -227,6 +235,8 @@ class AsyncConsumer(Generic[K, V]):
 
     async def _close(self, closing: Callable[..., None], *arguments: Any) -> None:
         """Once."""
+        if self._runs and _handled.get() is self.consumer:  # it would wait for the handler, which waits for it
+            raise UsageError("the consumer runs its handler.", "Call stop(); it can be closed when run() is over.")
         self.stop()
         if not self._is_closed:
             self._is_closed = True

@@ -62,8 +62,8 @@ class Consumer(Generic[K, V]):
     `handle_signals`     whether SIGTERM and SIGINT end the reading; in the main thread only
     `settings`           settings of librdkafka, which count more than the profile's
 
-    One thread at a time may read. Others may use it meanwhile: `stop()`, `assignment`, `lag` and `lags` are for any
-    thread; what else is asked of it is done by the one that iterates, between two messages.
+    One thread at a time may read. Others may ask anything else of it meanwhile, and wait at most until that one has
+    asked for messages.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Consumer(Generic[K, V]):
     def commit(self) -> None:
         """Stores now, and waits for it, that everything up to the message in hand is processed.
 
-        In another thread than the one that iterates, the message in hand counts when that one asks for the next.
+        In another thread than the one that reads, the message in hand counts when that one asks for the next.
         """
         if self.reader.commits.committer.is_within and self._closed:
             return  # all is stored: what closing takes away is told of behind that
@@ -244,9 +244,9 @@ class Consumer(Generic[K, V]):
                 "the consumer runs its handler, and commits what that has handled.",
                 "commit_interval_s and commit_every say how often.",
             )
-        if self.reader.turns.is_ours:
+        if self.reader.has_message_in_hand:
             self.reader.count_in_hand()
-        self.reader.turns.handed_over(self.reader.commit)
+        self.reader.from_any_thread(self.reader.commit)
 
     @property
     def assignment(self) -> list[Place]:
@@ -279,7 +279,7 @@ class Consumer(Generic[K, V]):
         """The next message of this partition will be the one at `offset`."""
         self._check_not_running()
         check_offset(offset)
-        self.reader.turns.handed_over(lambda: self._seek({(topic, partition): offset}))
+        self.reader.from_any_thread(lambda: self._seek({(topic, partition): offset}))
 
     def _seek(self, offsets: Mapping[Place, int]) -> None:
         check_places(tuple(offsets), self._joined())
@@ -292,7 +292,7 @@ class Consumer(Generic[K, V]):
         """
         self._check_not_running()
         timestamp_ms = _timestamp_ms(moment)
-        self.reader.turns.handed_over(lambda: self._seek_to_time(timestamp_ms, places))
+        self.reader.from_any_thread(lambda: self._seek_to_time(timestamp_ms, places))
 
     def _seek_to_time(self, timestamp_ms: int, places: tuple[Place, ...]) -> None:
         chosen = check_places(places, self._joined())
@@ -319,11 +319,11 @@ class Consumer(Generic[K, V]):
         When the group is balanced anew, what is taken away is not paused any more, also if it is given back at once;
         to keep it so, pause it again behind that.
         """
-        self.reader.turns.handed_over(lambda: self.reader.pause(check_places(places, self._joined())))
+        self.reader.from_any_thread(lambda: self.reader.pause(check_places(places, self._joined())))
 
     def resume(self, *places: Place) -> None:
         """Reads these partitions, or all, again."""
-        self.reader.turns.handed_over(lambda: self.reader.resume(check_places(places, self._joined())))
+        self.reader.from_any_thread(lambda: self.reader.resume(check_places(places, self._joined())))
 
     # ---- rebalances
 
@@ -393,7 +393,7 @@ class Consumer(Generic[K, V]):
         self.stop()
         self.reader.turns.wait_for_run()
         self._closed = True
-        self.reader.turns.wait_for_loop(LOOP_ENDS_S)
+        self.reader.turns.wait_for_loops(LOOP_ENDS_S)
         with self.reader.turns.beside():
             self.reader.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
 
 from penstock.client.message import Steps
 from penstock.client.reader import Reader
@@ -15,33 +14,12 @@ def until_signals(
     reader: Reader, count: int | None = None, timeout: float | None = None, in_all: bool = False
 ) -> Steps:
     """What `Reader.stream` gives."""
-    return reader.stream(count, timeout, in_all, _Loop(reader, _signals(reader)))
+    return reader.stream(count, timeout, in_all, _signals(reader))
 
 
 def until_stopped(reader: Reader, count: int | None, timeout: float | None) -> Steps:
     """The same, where `stop` ends this loop and not the next one."""
-    return reader.stream(count, timeout, False, _Loop(reader, _during_loop(reader)))
-
-
-class _Loop:
-    """What other threads want meanwhile is handed to this one; see `Turns`. A class, as there is one for each poll."""
-
-    __slots__ = ("_before", "_scope", "_turns")
-
-    def __init__(self, reader: Reader, scope: AbstractContextManager[None] | None) -> None:
-        self._turns = reader.turns
-        self._scope = scope
-        self._before: int | None = None
-
-    def __enter__(self) -> None:
-        if self._scope is not None:
-            self._scope.__enter__()
-        self._before = self._turns.begin_loop()
-
-    def __exit__(self, *problem: Any) -> None:
-        self._turns.end_loop(self._before)
-        if self._scope is not None:
-            self._scope.__exit__(*problem)
+    return reader.stream(count, timeout, False, _during_loop(reader))
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from threading import get_ident
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import TopicPartition
@@ -36,6 +37,8 @@ from penstock.client.turns import Turns
 
 log = logging.getLogger("penstock.client")
 
+T = TypeVar("T")
+
 POLL_SLICE_S = 0.2  # how soon a stop from another thread, or a signal, is noticed
 DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
 
@@ -50,6 +53,7 @@ class Reader:
         self.commits = commits
         self.decoder = decoder
         self.turns = Turns()
+        self.read_in: int | None = None  # the thread that reads, if it says so
         self.hand = Hand()
         self._stopping = False
         self._ended_by_stop = False  # an iteration has: who begins another one means it
@@ -100,6 +104,28 @@ class Reader:
     @_in_hand.setter
     def _in_hand(self, is_so: bool) -> None:
         self.hand.in_hand = is_so
+
+    # ---- other threads than the one that reads
+
+    def from_any_thread(self, call: Callable[[], T]) -> T:
+        """What changes the batch, while nobody takes anything out of it: who iterates meanwhile, in another thread, is
+        sent to `wait_for_others` with the next message."""
+        with self.turns.beside():
+            self.hand.stopping = True
+            try:
+                return call()
+            finally:
+                self.hand.stopping = self._stopping
+
+    def wait_for_others(self) -> None:
+        if self.hand.stopping and not self._stopping:
+            with self.turns.beside():
+                pass
+
+    @property
+    def has_message_in_hand(self) -> bool:
+        """Whether it is this thread that was handed the last message; as far as that is known."""
+        return self.read_in in (None, get_ident())
 
     def stop(self) -> None:
         self.stopping = True
@@ -165,9 +191,12 @@ class Reader:
 
     def refill(self, wait_until_s: float | None) -> bool:
         """Takes more, if nothing is left. Whether it is worth going on: there is something, or the time is not over."""
+        with self.turns:
+            return self._refill(wait_until_s)
+
+    def _refill(self, wait_until_s: float | None) -> bool:
         if self._left and self.is_commit_due:
             self.between()  # for who asks for one message at a time
-        self.turns.serve()
         if self._left:
             return True
         self.settle()
@@ -179,8 +208,7 @@ class Reader:
             is_due = False
         self._intake.look_for_missing(now_s)
         slice_s = POLL_SLICE_S if wait_until_s is None else max(0.0, min(POLL_SLICE_S, wait_until_s - now_s))
-        with self.turns:
-            batch = self._intake.take(slice_s, self.commits.every - (0 if is_due else self._since_commit))
+        batch = self._intake.take(slice_s, self.commits.every - (0 if is_due else self._since_commit))
         self._asked_s = time.monotonic()
         if is_due:  # librdkafka has told meanwhile what became of the last one
             self.commit_later(self._asked_s)
@@ -195,14 +223,14 @@ class Reader:
     def between(self) -> None:
         """Between two messages of a batch, when a commit is due. Of one that nobody waits for, the answer is heard only
         when librdkafka is asked for more: the second one of a batch is waited for."""
-        self.turns.serve()
-        now_s = time.monotonic()
-        if self.mode.commit_order is CommitOrder.AFTER and self.commits.is_unanswered:
-            self._commit_within()
-        else:
-            self.commit_later(now_s)
-        if now_s - self._asked_s > self._give_back_s and self._left:
-            self.give_back()
+        with self.turns:
+            now_s = time.monotonic()
+            if self.mode.commit_order is CommitOrder.AFTER and self.commits.is_unanswered:
+                self._commit_within()
+            else:
+                self.commit_later(now_s)
+            if now_s - self._asked_s > self._give_back_s and self._left:
+                self.give_back()
 
     def give_back(self) -> None:
         """What was taken and not handed out will be read again, by us or by another."""

@@ -29,8 +29,9 @@ class _Ending:
     def __init__(self) -> None:
         self._stops: list[Stop] = []
         self._before: dict[int, Any] = {}
-        self._holding = 0  # those that a signal has to wait for
+        self._holding: list[object] = []  # those that a signal has to wait for
         self._held: int | None = None
+        self._held_for: list[object] = []  # those of them that had begun when it came
 
     def add(self, stop: Stop) -> None:
         self._stops.append(stop)
@@ -49,16 +50,18 @@ class _Ending:
             self._stops.remove(stop)
         self._let_go()
 
-    def hold(self) -> None:
-        self._holding += 1
+    def hold(self, holder: object) -> None:
+        self._holding.append(holder)
         for number in SIGNALS:
-            if (previous := signal.getsignal(number)) in ENDING:
+            if self._held is None and (previous := signal.getsignal(number)) in ENDING:
                 self._take(number, previous)
 
-    def release(self) -> None:
-        self._holding -= 1
+    def release(self, holder: object) -> None:
+        self._holding.remove(holder)
+        if holder in self._held_for:
+            self._held_for.remove(holder)
         self._let_go()
-        if not self._holding and self._held is not None:
+        if not self._held_for and self._held is not None:
             held, self._held = self._held, None
             signal.raise_signal(held)
 
@@ -78,7 +81,7 @@ class _Ending:
         for stop in told:
             stop()
         if self._holding and not told:
-            self._held = number
+            self._held, self._held_for = number, list(self._holding)
         elif not told:  # the last one ended in another thread, which can't restore
             signal.raise_signal(number)
 
@@ -109,8 +112,9 @@ def holding_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _ending.hold()
+    holder = object()
+    _ending.hold(holder)
     try:
         yield
     finally:
-        _ending.release()
+        _ending.release(holder)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.message import Grant, Message, Steps
@@ -46,6 +47,7 @@ class Stream:
         self._grant = Grant()  # of the batch
         self._in_batch = False
         self._has_begun = False
+        self._begun_in = 0  # a thread
         self._is_over = False
 
     def steps(self) -> Steps:
@@ -68,8 +70,10 @@ class Stream:
         """No more of this one."""
         self._grant.count = 0
         has_begun, self._has_begun, self._is_over = self._has_begun, False, True
-        if has_begun and self._scope is not None:
-            self._scope.__exit__(None, None, None)
+        if has_begun:
+            self._reader.turns.loops.remove(self._begun_in)
+            if self._scope is not None:
+                self._scope.__exit__(None, None, None)
 
     def __del__(self) -> None:
         self.close()
@@ -82,6 +86,7 @@ class Stream:
         if not self._has_begun:
             self._begin()
         self._take_back()
+        reader.wait_for_others()
         while True:
             while self._left_count and reader.has_left and self._goes_on():
                 message = reader.hand_out()
@@ -95,6 +100,7 @@ class Stream:
                 return None
             if reader.has_left:
                 self._in_batch = True
+                reader.read_in = get_ident()
                 self._due_s = reader.commits.due_s
                 self._unseen = self._pace.begin(self._clock())
 
@@ -121,6 +127,8 @@ class Stream:
         if self._scope is not None:
             self._scope.__enter__()
         self._has_begun = True
+        self._begun_in = self._reader.read_in = get_ident()
+        self._reader.turns.loops.append(self._begun_in)
         self._reader.count_in_hand()
         if self._reader.stopping:
             self._reader.rest(self._timeout)

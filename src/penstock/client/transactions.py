@@ -112,7 +112,10 @@ class Transaction(Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._decide(error)
+            if self._reader is None:
+                self._decide(error)
+            else:  # and nobody closes it meanwhile
+                self._reader.from_any_thread(lambda: self._decide(error))
         finally:
             self._producer.end_transaction()
             if self._reader is not None:

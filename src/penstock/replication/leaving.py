@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.storage.disk import Disk, File
 
@@ -40,6 +40,7 @@ class LeavingFolders:
         self._looking = False
         self._written = 0  # what the disk had written when the first of the folders came
         self._freed = 0
+        self._spare = 0  # bytes of what stays longer than it must
 
     def add(self, folders: list[Folder], delay_s: float) -> None:
         """Those of a topic. What is left of them at a stop goes at the next start."""
@@ -52,21 +53,25 @@ class LeavingFolders:
             loop.call_later(LOOK_EVERY_S, self._look, loop)
 
     def _due(self, loop: asyncio.AbstractEventLoop, folders: list[Folder], longer_s: float) -> None:
-        def looked(spare: asyncio.Future[bool]) -> None:
-            if not loop.is_closed():
-                loop.call_later(longer_s if spare.result() else 0, self._remove, loop, folders)
+        def measured(found: asyncio.Future[tuple[int, int]]) -> None:
+            free, held = found.result()
+            if loop.is_closed():
+                return
+            if free < SPARE_SHARE * SPARE_BYTES or self._spare + held > SPARE_BYTES:
+                self._remove(loop, folders, 0)
+            else:
+                self._spare += held
+                loop.call_later(longer_s, self._remove, loop, folders, held)
 
-        loop.run_in_executor(None, self._are_spare, list(self._topics)).add_done_callback(looked)
+        in_thread(loop, self._measure, folders, then=measured)
 
-    def _are_spare(self, topics: list[list[Folder]]) -> bool:
-        paths = [folder.path for folders in topics for folder in folders]
-        if self._disk.free(paths[0].parent) < SPARE_SHARE * SPARE_BYTES:
-            return False
-        return sum(map(self._disk.held, paths)) <= SPARE_BYTES
+    def _measure(self, folders: list[Folder]) -> tuple[int, int]:
+        return self._disk.free(folders[0].path.parent), sum(self._disk.held(folder.path) for folder in folders)
 
-    def _remove(self, loop: asyncio.AbstractEventLoop, folders: list[Folder]) -> None:
+    def _remove(self, loop: asyncio.AbstractEventLoop, folders: list[Folder], spare: int) -> None:
+        self._spare -= spare
         self._topics.remove(folders)
-        loop.run_in_executor(None, self._remove_now, folders)
+        in_thread(loop, self._remove_now, folders)
 
     def _remove_now(self, folders: list[Folder]) -> None:
         for folder in folders:
@@ -79,8 +84,7 @@ class LeavingFolders:
         written = self._disk.written - self._written
         wanted = written + AHEAD - self._freed
         if written >= PIECE and wanted >= PIECE:
-            freeing = loop.run_in_executor(None, self._free, list(self._topics), wanted)
-            freeing.add_done_callback(lambda _: self._look_later(loop))
+            in_thread(loop, self._free, list(self._topics), wanted, then=lambda _: self._look_later(loop))
         else:
             self._look_later(loop)
 
@@ -99,3 +103,17 @@ class LeavingFolders:
                     self._freed += freed
                     wanted -= freed
         self._freed += wanted  # what is not there is not looked for again; the next that is written asks for more
+
+
+def in_thread(
+    loop: asyncio.AbstractEventLoop,
+    call: Callable[..., Any],
+    *arguments: Any,
+    then: Callable[[asyncio.Future[Any]], object] | None = None,
+) -> None:
+    try:
+        doing = loop.run_in_executor(None, call, *arguments)
+    except RuntimeError:  # the broker stops; what is left goes at the next start
+        return
+    if then is not None:
+        doing.add_done_callback(then)

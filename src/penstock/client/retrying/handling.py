@@ -220,8 +220,7 @@ def _run_plainly(consumer: Consumer[Any, Any], call: Call) -> None:
     """At most once: what is handed out is committed already."""
     try:
         for message in consumer:
-            with nullcontext() if isinstance(call, Direct) else consumer.reader.turns.parked():
-                call(message)
+            call(message)
     except Cancelled:
         raise asyncio.CancelledError from None
     finally:
