@@ -264,7 +264,7 @@ def test_what_other_threads_change_while_messages_are_read_loses_and_repeats_not
         consumer = Consumer[bytes, bytes](busy.bootstrap, "group", "many", handle_signals=False)
         reading = pool.submit(lambda: [(m.partition, m.offset) for m in consumer.messages(count, timeout=WAIT_S)])
 
-        for _ in range(20):
+        for _ in range(6):
             consumer.pause(*consumer.assignment[:1])
             consumer.commit()
             consumer.resume()
@@ -288,3 +288,23 @@ def test_who_has_waited_too_long_is_told(pool: ThreadPoolExecutor, monkeypatch: 
     with ours.running(), pytest.raises(UsageError, match="busy"):
         pool.submit(ours.wait_for_run).result(WAIT_S)
     assert pool.submit(lambda: ours.beside().__enter__()).result(WAIT_S) is None, "nobody is there any more"
+
+
+def test_who_reads_comes_in_between_those_who_ask_on_and_on(pool: ThreadPoolExecutor) -> None:
+    ours, is_over, polls = Turns(), threading.Event(), []
+
+    def ask() -> int:
+        times = 0
+        while not is_over.is_set():
+            with ours.beside():
+                times += 1
+                time.sleep(0.001)
+        return times
+
+    asking = [pool.submit(ask) for _ in range(3)]
+    for _ in range(20):
+        with ours:
+            polls.append(time.monotonic())
+    is_over.set()
+    assert all(each.result(WAIT_S) > 0 for each in asking)
+    assert polls[-1] - polls[0] < 1

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from penstock.client import AsyncConsumer, AsyncProducer, Consumer, Producer, UsageError
-from penstock.client.signals import holding_signals
+from penstock.client.signals import ending_on_signals, holding_signals
 from penstock.testing import PenstockBroker
 
 WAIT_S = 20.0
@@ -178,6 +178,15 @@ def test_a_signal_waits_only_for_what_had_begun_when_it_came() -> None:
     with pytest.raises(KeyboardInterrupt):
         early.__exit__(None, None, None)
     late.__exit__(None, None, None)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_begins_to_read_while_a_signal_is_held_is_told_of_it() -> None:
+    told: list[str] = []
+    with holding_signals():
+        os.kill(os.getpid(), signal.SIGINT)
+        with ending_on_signals(lambda: told.append("stop")):
+            assert told == ["stop"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

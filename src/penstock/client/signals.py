@@ -34,6 +34,10 @@ class _Ending:
         self._held_for: list[object] = []  # those of them that had begun when it came
 
     def add(self, stop: Stop) -> None:
+        if self._held is not None:  # it is told now what it has missed
+            self._held, self._held_for = None, []
+            stop()
+            return
         self._stops.append(stop)
         for number in SIGNALS:
             previous = signal.getsignal(number)

@@ -2,7 +2,8 @@
 
 confluent-kafka lets one thread at a time into a consumer, and who waits in there for messages, over and over, is never
 overtaken by one that comes from outside: that one would wait for ever. So whoever asks for messages comes in through
-here, a few times a second, and lets those in first who wait. Nobody waits for longer than `PATIENCE_S`.
+here, a few times a second, and lets one in first who waits; one, so that those who ask on and on do not keep it from
+reading. Nobody waits for longer than `PATIENCE_S`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class Turns:
         self._depth = 0
         self._polls = False  # it is there to ask for messages
         self._waiting = 0  # others who want a turn
+        self._wants_to_poll = 0
+        self._guest_was_last = False
         self._run: int | None = None  # the thread that calls the handler
         self.loops: list[int] = []  # the threads that have begun to iterate, for each loop that is not over
 
@@ -37,13 +40,18 @@ class Turns:
             if self._owner == me:
                 self._depth += 1
                 return
-            while self._owner is not None or self._waiting:
-                if self._polls:
-                    raise UsageError(
-                        "another thread reads with this consumer.", "Use a consumer for each thread, of the same group."
-                    )
-                self._changed.wait()
-            self._owner, self._depth, self._polls = me, 1, True
+            self._wants_to_poll += 1
+            try:
+                while self._owner is not None or (self._waiting and not self._guest_was_last):
+                    if self._polls:
+                        raise UsageError(
+                            "another thread reads with this consumer.",
+                            "Use a consumer for each thread, of the same group.",
+                        )
+                    self._changed.wait()
+            finally:
+                self._wants_to_poll -= 1
+            self._owner, self._depth, self._polls, self._guest_was_last = me, 1, True, False
 
     def __exit__(self, *problem: object) -> None:
         with self._changed:
@@ -63,7 +71,7 @@ class Turns:
                 self._depth += 1
             else:
                 self._wait_for_turn()
-                self._owner, self._depth = me, 1
+                self._owner, self._depth, self._guest_was_last = me, 1, True
         try:
             yield
         finally:
@@ -72,11 +80,14 @@ class Turns:
     def _wait_for_turn(self) -> None:
         self._waiting += 1
         try:
-            if not self._changed.wait_for(lambda: self._owner is None, PATIENCE_S):
+            if not self._changed.wait_for(self._may_come_in, PATIENCE_S):
                 raise _too_long("another thread has been asking for messages")
         finally:
             self._waiting -= 1
             self._changed.notify_all()
+
+    def _may_come_in(self) -> bool:
+        return self._owner is None and not (self._wants_to_poll and self._guest_was_last)
 
     # ---- the end
 

@@ -62,6 +62,7 @@ class Work:
         self._client = source.client
         self._policy = options.retry or ONCE
         self._options = options
+        self._parts: Mapping[Key, Assigned] = {}  # what others may look at, before there is anything, too
         self._backlog: deque[RawMessage] = deque()
         self._waiting: Waiting[RawMessage] = Waiting(lambda raw: raw.offset() or 0)
         self._to_begin: dict[Key, int] = {}  # first offsets of what was read, until their partitions are begun
@@ -89,6 +90,7 @@ class Work:
             by_topic[origin] = wanted
             by_topic.update((tier.topic, wanted) for tier in wanted.tiers)
         self._holdings = Holdings(source)
+        self._parts = self._holdings.parts
         self._membership = Membership(source, self._holdings, by_topic, self._topics.partitions, self._options.ordered)
         self._membership.join(self._forget, self._put_back)
 
@@ -166,7 +168,7 @@ class Work:
 
     def unprocessed(self) -> dict[Key, int]:
         """From where on each partition is not done, as far as that is known. May be asked from any thread."""
-        parts = list(self._holdings.parts.values())
+        parts = list(self._parts.values())
         return {part.key: part.ledger.position for part in parts if part.is_placed}
 
     def paused(self) -> list[Key]:
