@@ -7,12 +7,15 @@ next message, and a few that are stuck at once are as many as we let be; a corou
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import queue
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
 from typing import Any, Protocol
 
+from penstock.client.deliveries import Delivery
 from penstock.client.errors import HandlerTimedOut, UsageError
 from penstock.client.message import Message
 from penstock.client.retrying.policy import spoken
@@ -36,9 +39,57 @@ def _late(timeout_ms: int) -> HandlerTimedOut:
     )
 
 
-class AllStuck(BaseException):
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether what it returns is to be awaited, as far as it shows: partials and objects that are called also tell."""
+    return _is_some(inspect.iscoroutinefunction, function)
+
+
+def is_generating(function: Callable[..., Any]) -> bool:
+    """Whether a call of it runs nothing, but gives something to iterate over."""
+    return _is_some(inspect.isgeneratorfunction, function) or _is_some(inspect.isasyncgenfunction, function)
+
+
+def _is_some(kind: Callable[[Any], bool], function: Any) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return kind(function) or kind(type(function).__call__)
+
+
+def _is_to_be_awaited(result: object) -> bool:
+    """A delivery is on its way whether anybody waits for it or not, so that a handler may well return one."""
+    return isinstance(result, Awaitable) and not isinstance(result, Delivery)
+
+
+class End(BaseException):
     """No failure of a message, but the end: no Exception, so that nobody takes it for one."""
 
+    def as_error(self) -> UsageError:
+        raise NotImplementedError
+
+
+class NotRun(End):
+    """What the handler returned would have to be run, and nobody does so: its message was not handled."""
+
+    def __init__(self, result: object) -> None:
+        super().__init__(result)
+        self._kind = type(result).__name__
+        if isinstance(result, Coroutine):
+            result.close()  # or Python would say that it was never awaited
+
+    def as_error(self) -> UsageError:
+        return UsageError(
+            f"the handler returned a {self._kind}, which nobody runs: the message was not handled.",
+            "Coroutines are for an AsyncConsumer, and 'await consumer.run()'. A handler does not yield.",
+        )
+
+
+def check_run(result: object) -> None:
+    """Of what a plain handler returned."""
+    if isinstance(result, Generator | AsyncGenerator) or _is_to_be_awaited(result):
+        raise NotRun(result)
+
+
+class AllStuck(End):
     def as_error(self) -> UsageError:
         return UsageError(
             f"{STUCK_MAX} calls of the handler hang, and none of them can be ended.",
@@ -51,11 +102,18 @@ class Cancelled(BaseException):
 
 
 class Direct:
-    def __init__(self, function: Handler) -> None:
-        self._function = function
+    """Whoever calls `function` itself, which is quicker, gives what is not None to `finish`."""
+
+    def __init__(self, function: Handler, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.function = function
+        self._loop = loop
 
     def __call__(self, message: AnyMessage) -> None:
-        self._function(message)
+        if (result := self.function(message)) is not None:
+            self.finish(result)
+
+    def finish(self, result: object) -> None:
+        finish(result, self._loop, None)
 
     def close(self) -> None:
         pass
@@ -64,10 +122,11 @@ class Direct:
 class InThread:
     """With a limit. The thread lives as long as its handlers return in time."""
 
-    def __init__(self, function: Handler, timeout_ms: int) -> None:
+    def __init__(self, function: Handler, timeout_ms: int, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._function = function
         self._timeout_ms = timeout_ms
-        self._jobs: queue.SimpleQueue[tuple[AnyMessage, Future[None]] | None] | None = None
+        self._loop = loop
+        self._jobs: queue.SimpleQueue[tuple[AnyMessage, Future[Any]] | None] | None = None
         self._stuck: list[threading.Thread] = []
         self._thread: threading.Thread | None = None
 
@@ -75,7 +134,7 @@ class InThread:
         if self._jobs is None:
             self._begin()
         assert self._jobs is not None
-        done: Future[None] = Future()
+        done: Future[Any] = Future()
         self._jobs.put((message, done))
         try:
             failure = done.exception(self._timeout_ms / 1000)
@@ -87,6 +146,8 @@ class InThread:
             raise
         if failure is not None:
             raise failure
+        if (result := done.result()) is not None:
+            finish(result, self._loop, self._timeout_ms)
 
     def _begin(self) -> None:
         self._stuck = [thread for thread in self._stuck if thread.is_alive()]
@@ -111,15 +172,15 @@ class InThread:
             self._thread.join()
 
 
-def _work(function: Handler, jobs: queue.SimpleQueue[tuple[AnyMessage, Future[None]] | None]) -> None:
+def _work(function: Handler, jobs: queue.SimpleQueue[tuple[AnyMessage, Future[Any]] | None]) -> None:
     while (job := jobs.get()) is not None:
         message, done = job
         try:
-            function(message)
+            result = function(message)
         except BaseException as failure:
             done.set_exception(failure)
         else:
-            done.set_result(None)
+            done.set_result(result)
 
 
 class OnLoop:
@@ -127,7 +188,7 @@ class OnLoop:
 
     def __init__(
         self,
-        function: Callable[[AnyMessage], Coroutine[Any, Any, Any]],
+        function: Callable[[Any], Awaitable[Any]],
         loop: asyncio.AbstractEventLoop,
         timeout_ms: int | None,
     ) -> None:
@@ -135,7 +196,7 @@ class OnLoop:
         self._loop = loop
         self._timeout_ms = timeout_ms
 
-    def __call__(self, message: AnyMessage) -> None:
+    def __call__(self, message: Any) -> None:
         failed: list[BaseException] = []
         coroutine = self._until_cancelled(message, failed)
         try:
@@ -150,7 +211,7 @@ class OnLoop:
                 raise
             raise Cancelled from None
 
-    async def _until_cancelled(self, message: AnyMessage, failed: list[BaseException]) -> None:
+    async def _until_cancelled(self, message: Any, failed: list[BaseException]) -> None:
         try:
             await self._limited(message)
         except BaseException as failure:
@@ -160,17 +221,36 @@ class OnLoop:
             failed.append(failure)  # also if it was cancelled: what the handler waited for was, and not itself
             raise
 
-    async def _limited(self, message: AnyMessage) -> None:
+    async def _limited(self, message: Any) -> None:
         if self._timeout_ms is None:
-            await self._function(message)
+            await self._awaited(message)
             return
         try:
             async with asyncio.timeout(self._timeout_ms / 1000) as limit:
-                await self._function(message)
+                await self._awaited(message)
         except TimeoutError:
             if limit.expired():
                 raise _late(self._timeout_ms) from None
             raise
 
+    async def _awaited(self, message: Any) -> None:
+        result = await self._function(message)
+        while result is not None and _is_to_be_awaited(result):
+            result = await result
+        if result is not None:
+            check_run(result)
+
     def close(self) -> None:
         pass
+
+
+def finish(result: object, loop: asyncio.AbstractEventLoop | None, timeout_ms: int | None) -> None:
+    """What a plain handler returned is awaited where there is a loop for that, as if it were a coroutine function's."""
+    if loop is not None and _is_to_be_awaited(result):
+        OnLoop(_itself, loop, timeout_ms)(result)
+    else:
+        check_run(result)
+
+
+def _itself(result: Awaitable[Any]) -> Awaitable[Any]:
+    return result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 from collections.abc import Callable
@@ -17,7 +16,17 @@ from confluent_kafka.admin import AdminClient
 from penstock.client.admin import connection_of, is_missing
 from penstock.client.delivery import CommitOrder
 from penstock.client.errors import SettingsError, UsageError, from_kafka, near_miss
-from penstock.client.retrying.calling import AllStuck, Call, Cancelled, Direct, InThread, OnLoop
+from penstock.client.retrying.calling import (
+    Call,
+    Cancelled,
+    Direct,
+    End,
+    InThread,
+    OnLoop,
+    check_run,
+    is_async,
+    is_generating,
+)
 from penstock.client.retrying.policy import Duration, Retry, milliseconds, spoken
 from penstock.client.retrying.source import Options, Source
 from penstock.client.retrying.topics import places
@@ -44,7 +53,7 @@ class Registered:
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.function)
+        return is_async(self.function)
 
 
 def register(consumer: Consumer[Any, Any], function: Callable[..., Any], **options: Any) -> None:
@@ -57,6 +66,10 @@ def register(consumer: Consumer[Any, Any], function: Callable[..., Any], **optio
     """
     if not callable(function):
         raise SettingsError(f"the handler is {function!r}, which can't be called.", "Decorate a function.")
+    if is_generating(function):
+        raise SettingsError(
+            "the handler is a generator function, of which a call runs nothing.", "Leave out its yield."
+        )
     for name in options:
         if name not in OPTIONS:
             raise SettingsError(
@@ -174,17 +187,20 @@ def run(consumer: Consumer[Any, Any], loop: asyncio.AbstractEventLoop | None = N
         with ending_on_signals(consumer.stop) if consumer.reader.handles_signals else nullcontext():
             if _wait_for_topics(consumer):
                 with consumer.handing_over(work):
-                    _run_with_retries(work, registered.function if isinstance(call, Direct) else call, call)
+                    _run_with_retries(work, call)
     finally:
         consumer.reader.note_end()
 
 
-def _run_with_retries(work: Work, function: Callable[..., Any], call: Call) -> None:
+def _run_with_retries(work: Work, call: Call) -> None:
     work.start()
     try:
-        work.run(function)
-    except AllStuck as stuck:
-        raise stuck.as_error() from None
+        if isinstance(call, Direct):
+            work.run(call.function, call.finish)
+        else:
+            work.run(call, check_run)
+    except End as end:
+        raise end.as_error() from None
     except Cancelled:
         raise asyncio.CancelledError from None
     finally:
@@ -221,6 +237,8 @@ def _run_plainly(consumer: Consumer[Any, Any], call: Call) -> None:
     try:
         for message in consumer:
             call(message)
+    except End as end:
+        raise end.as_error() from None
     except Cancelled:
         raise asyncio.CancelledError from None
     finally:
@@ -232,4 +250,6 @@ def _call(registered: Registered, loop: asyncio.AbstractEventLoop | None) -> Cal
     if registered.is_async:
         assert loop is not None
         return OnLoop(registered.function, loop, timeout_ms)
-    return Direct(registered.function) if timeout_ms is None else InThread(registered.function, timeout_ms)
+    if timeout_ms is None:
+        return Direct(registered.function, loop)
+    return InThread(registered.function, timeout_ms, loop)

@@ -102,16 +102,18 @@ class Work:
         finally:
             self._holdings.close()
 
-    def run(self, call: Callable[[Message[Any, Any]], object]) -> None:
-        """Until the consumer is told to stop. What `call` raises beyond Exception leaves its message unhandled."""
+    def run(self, call: Callable[[Message[Any, Any]], object], finish: Callable[[object], None]) -> None:
+        """Until the consumer is told to stop. What `call` raises beyond Exception leaves its message unhandled, and
+        `finish` is called with what it returned, if that is something."""
         reader = self._source.reader
         while not reader.stopping:
             is_calm = self._is_calm and bool(self._backlog) and not self._in_front
             if is_calm and time.monotonic() < (until_s := self._until_s()):
-                self._run_calm(call, until_s)
+                self._run_calm(call, finish, until_s)
             elif (message := self.next(STOP_WITHIN_S)) is not None:
                 try:
-                    call(message)
+                    if (result := call(message)) is not None:
+                        finish(result)
                 except Exception as error:
                     self.failed(error)
                 except BaseException:
@@ -301,7 +303,9 @@ class Work:
             return until_s
         return min(until_s, time.monotonic() + (due_at_ms - now_ms()) / 1000)
 
-    def _run_calm(self, call: Callable[[Message[Any, Any]], object], until_s: float) -> None:
+    def _run_calm(
+        self, call: Callable[[Message[Any, Any]], object], finish: Callable[[object], None], until_s: float
+    ) -> None:
         """The same as one by one, but what is common to all messages of a batch is done once."""
         batch = list(self._backlog)
         self._backlog.clear()
@@ -313,7 +317,8 @@ class Work:
                 message = decoder.decode(raw)
                 if message.poison is None:
                     try:
-                        call(message)
+                        if (result := call(message)) is not None:
+                            finish(result)
                     except Exception as error:
                         self._fail_calm(raw, message, error)
                         until_s = min(until_s, clock() + SEND_WITHIN_S)
