@@ -27,6 +27,7 @@ from penstock.testing import PenstockBroker
 
 NOWHERE = "127.0.0.1:1"
 WAIT_S = 20.0
+NO_TEXT = "\ud800"  # which has no UTF-8
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,11 @@ def consumer(broker: PenstockBroker) -> Iterator[Consumer[bytes, bytes]]:
         (lambda: Producer(NOWHERE, delivery="exactly-once", transactional_id=5), SettingsError, "transactional_id=5"),  # type: ignore[arg-type]
         (lambda: Producer(NOWHERE, delivery=["x"]), SettingsError, "'at-least-once'"),  # type: ignore[arg-type]
         (lambda: Producer(NOWHERE, profile={}), SettingsError, "'balanced'"),  # type: ignore[arg-type]
+        (lambda: Producer(f"{NO_TEXT}:1"), SettingsError, "surrogates"),
+        (lambda: Producer(NOWHERE, settings={"client.id": NO_TEXT}), SettingsError, "client.id="),
+        (lambda: Producer(NOWHERE, settings={NO_TEXT: 1}), SettingsError, "surrogates"),
+        (lambda: Consumer(NOWHERE, NO_TEXT, "t"), SettingsError, "group="),
+        (lambda: Consumer(NOWHERE, "group", f"^{NO_TEXT}"), BadName, "surrogates"),
         (lambda: Producer(NOWHERE, settings={5: 1}), SettingsError, "5 is no name"),  # type: ignore[dict-item]
         (lambda: Queue("jobs", NOWHERE, retry="5"), SettingsError, "Retry(attempts=5)"),
         (lambda: Queue("jobs", NOWHERE, dead_letter=5), SettingsError, "dead_letter is 5"),  # type: ignore[arg-type]
@@ -114,6 +120,30 @@ def test_a_message_with_a_number_that_is_none(producer: Producer, message: dict[
 def test_headers_without_names(producer: Producer, headers: Any) -> None:
     with pytest.raises(SerializationError, match="Headers are"):
         producer.send("orders", b"", headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({"value": NO_TEXT}, "the value of"),
+        ({"value": "x", "key": NO_TEXT}, "the key of"),
+        ({"value": "x", "headers": {"name": NO_TEXT}}, "the headers of"),
+        ({"value": "x", "headers": {NO_TEXT: "x"}}, "the headers of"),
+        ({"value": "x", "headers": [("é", "x"), (NO_TEXT, "x")]}, "the headers of"),
+    ],
+)
+def test_text_that_is_none(producer: Producer, message: dict[str, Any], words: str) -> None:
+    with pytest.raises(SerializationError) as caught:
+        producer.send("orders", **message)
+    assert words in str(caught.value)
+
+
+def test_a_key_that_is_no_text_and_a_partitioner(broker: PenstockBroker) -> None:
+    with (
+        Producer(broker.bootstrap, partitioner=lambda key, count: 0) as producer,
+        pytest.raises(SerializationError, match="the key of"),
+    ):
+        producer.send("orders", b"", key=NO_TEXT)
 
 
 def test_a_partitioner_that_fails(broker: PenstockBroker) -> None:

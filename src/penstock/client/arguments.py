@@ -65,10 +65,13 @@ def check_offset(offset: int) -> None:
 
 
 def check_header_names(headers: Any) -> None:
-    """confluent-kafka would write down what Python shows of other objects."""
+    """confluent-kafka would write down what Python shows of other objects, and ends the process where a name is no
+    Unicode, as are those that stand for bytes of a file's name."""
     for name in headers if isinstance(headers, dict) else (pair[0] for pair in headers):
         if not isinstance(name, str):
             raise TypeError(f"{name!r} is no name of a header")
+        if not name.isascii():
+            name.encode()
 
 
 def check_places(places: Sequence[Place], ours: Collection[Place]) -> Iterable[Place]:

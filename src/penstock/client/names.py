@@ -42,7 +42,17 @@ def check_topics(topics: str | Iterable[str]) -> list[str]:
     for name in names:
         if not isinstance(name, str) or not name.startswith("^"):
             check_topic(name)
+        elif not _is_text(name):
+            raise BadName(f"{name!r} is no regular expression: it has surrogates.", _TOPIC_HINT)
     return names
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_group(name: str) -> str:

@@ -33,7 +33,7 @@ from penstock.client.message import Header
 from penstock.client.names import check_timeout, find_bootstrap
 from penstock.client.partitioning import Partitioner, choose_partition, split_partitioner
 from penstock.client.profiles import ProfileName, find_profile
-from penstock.client.serializers import Serializer, serialize, serializer, wrong_type
+from penstock.client.serializers import Serializer, not_text, serialize, serializer, wrong_type
 from penstock.client.settings import Settings, producer_settings, refused
 from penstock.client.transactions import DEFAULT_TRANSACTION_TIMEOUT_MS, Transaction, prepare
 
@@ -151,6 +151,8 @@ class Producer:
             self.wait_for_room(topic, value, key, partition, delivery, headers, timestamp_ms)
         except KafkaException as failure:
             raise self._refusal(failure.args[0], topic) from failure
+        except UnicodeEncodeError as failure:
+            raise not_text(failure, value, key, topic) from failure
         except (TypeError, OverflowError) as failure:
             check_partition(partition)
             raise wrong_type(value, key, headers, topic) from failure
@@ -201,7 +203,10 @@ class Producer:
         assert self._partitioner is not None
         if not self._topics.knows(topic):
             self._topics.meet(topic)
-        data = key.encode() if isinstance(key, str) else key
+        try:
+            data = key.encode() if isinstance(key, str) else key
+        except UnicodeEncodeError as failure:
+            raise not_text(failure, None, key, topic) from failure
         return choose_partition(self._partitioner, data, self._partitions[topic], topic)
 
     def knows(self, topic: str) -> bool:

@@ -94,6 +94,22 @@ def wrong_type(value: Any, key: Any, headers: Any, topic: str) -> SerializationE
     )
 
 
+def not_text(failure: UnicodeEncodeError, value: Any, key: Any, topic: str) -> SerializationError:
+    """For text that has no UTF-8."""
+    what = next(
+        (
+            name
+            for name, given in (("value", value), ("key", key))
+            if isinstance(given, str) and given == failure.object
+        ),
+        "headers",
+    )
+    return SerializationError(
+        f"the {what} of a message to {topic!r} can't be sent as UTF-8: {failure}.",
+        "Surrogates stand for bytes that are no text: os.fsencode(name) gives those of a file's name.",
+    )
+
+
 class Decoder:
     """Makes messages of what was read, with the deserializers of one consumer."""
 

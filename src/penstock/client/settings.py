@@ -77,7 +77,19 @@ def _merge(
                 f"that delivery is {name}={_show(fixed[name])}.",
                 "Leave out the one, or choose another delivery.",
             )
-    return {**_COMMON, **usual, **given, **fixed, **arguments}
+    found = {**_COMMON, **usual, **given, **fixed, **arguments}
+    _check_text(found)
+    return found
+
+
+def _check_text(settings: Settings) -> None:
+    """confluent-kafka does not survive what is no Unicode."""
+    for name, value in settings.items():
+        try:
+            f"{name}{value if isinstance(value, str) else ''}".encode()
+        except UnicodeEncodeError as failure:
+            said = ARGUMENTS.get(name, name)
+            raise SettingsError(f"{said}={value!r} is no text: {failure}.", "Surrogates stand for bytes.") from failure
 
 
 def _canonical(overrides: Mapping[str, Any] | None) -> Settings:
