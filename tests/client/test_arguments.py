@@ -17,6 +17,7 @@ from penstock.client import (
     PenstockError,
     Producer,
     Queue,
+    Retry,
     SerializationError,
     SettingsError,
     Topic,
@@ -49,6 +50,12 @@ def consumer(broker: PenstockBroker) -> Iterator[Consumer[bytes, bytes]]:
         yield consumer
 
 
+def handle(topics: Any, **options: Any) -> Consumer[bytes, bytes]:
+    consumer = Consumer[bytes, bytes](NOWHERE, "group", topics)
+    consumer.handler(**options)(print)
+    return consumer
+
+
 @pytest.mark.parametrize(
     ("make", "kind", "words"),
     [
@@ -71,6 +78,13 @@ def consumer(broker: PenstockBroker) -> Iterator[Consumer[bytes, bytes]]:
         (lambda: Producer(NOWHERE, settings={5: 1}), SettingsError, "5 is no name"),  # type: ignore[dict-item]
         (lambda: Queue("jobs", NOWHERE, retry="5"), SettingsError, "Retry(attempts=5)"),
         (lambda: Queue("jobs", NOWHERE, dead_letter=5), SettingsError, "dead_letter is 5"),  # type: ignore[arg-type]
+        (lambda: Queue("jobs", NOWHERE, dead_letter="a b"), BadName, "dead_letter='a b': a topic can't be called"),
+        (lambda: Queue("jobs", NOWHERE, dead_letter=""), BadName, "dead_letter=''"),
+        (lambda: Queue("jobs", NOWHERE, dead_letter="jobs"), SettingsError, "jobs.jobs.dlq"),
+        (lambda: Queue("jobs", NOWHERE, dead_letter="jobs.jobs.retry.5m"), SettingsError, "that this group reads"),
+        (lambda: handle(["a", "b"], dead_letter="b"), SettingsError, "that this group reads"),
+        (lambda: handle(["a", "b"], dead_letter="b.group.retry.1s"), SettingsError, "that this group reads"),
+        (lambda: handle(["a", "a.group.retry.1s"], retry=Retry(attempts=2)), SettingsError, "Leave it out"),
         (lambda: Topic("orders", NOWHERE, key="jsno"), SettingsError, "'json'"),
         (lambda: Topic("orders", NOWHERE, value="jsno"), SettingsError, "'json'"),
         (lambda: Topic("orders", "nowhere"), SettingsError, "HOST:PORT"),
@@ -81,6 +95,14 @@ def test_a_client_that_can_not_be_made_so(make: Callable[[], object], kind: type
     with pytest.raises(kind) as caught:
         make()
     assert words in str(caught.value)
+
+
+def test_dead_letters_that_are_read_later(broker: PenstockBroker) -> None:
+    with Consumer[bytes, bytes](broker.bootstrap, "group", "orders") as consumer:
+        consumer.handler(dead_letter="letters")(print)
+        consumer.also_read(["letters"])
+        with pytest.raises(SettingsError, match="that this group reads"):
+            consumer.run()
 
 
 @pytest.mark.parametrize(

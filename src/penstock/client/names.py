@@ -23,12 +23,13 @@ def check_timeout(timeout: float | None) -> None:
         raise UsageError(f"timeout={timeout!r} is no number of seconds.", "For example: timeout=0.5")
 
 
-def check_topic(name: str) -> str:
+def check_topic(name: str, said: str = "") -> str:
+    """`said` is what comes first in the error, where it is not plain whose name this is."""
     if not isinstance(name, str):
         raise BadName(f"a topic's name is text, not {type(name).__name__}.", _TOPIC_HINT)
     if name in ("", ".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL.fullmatch(name):
         shown = name if len(name) <= 80 else f"{name[:80]}…"
-        raise BadName(f"a topic can't be called {shown!r}.", _TOPIC_HINT)
+        raise BadName(f"{said}a topic can't be called {shown!r}.", _TOPIC_HINT)
     return name
 
 

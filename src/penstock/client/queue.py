@@ -86,7 +86,7 @@ class Queue:
             settings={"partition.assignment.strategy": "range,roundrobin", **(consumer_settings or {})},
         )
         self._retries = retry is not None or bool(dead_letter)
-        if self._retries:
+        if self._retries or dead_letter is not False:
             handling().register(self._consumer, lambda job: None, retry=retry, dead_letter=dead_letter)
         self._work: Any = None
         self._getting = threading.Lock()

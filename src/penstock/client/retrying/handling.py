@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from penstock.client.admin import connection_of, is_missing
 from penstock.client.delivery import CommitOrder
 from penstock.client.errors import SettingsError, UsageError, from_kafka, near_miss
+from penstock.client.names import check_topic
 from penstock.client.retrying.calling import (
     Call,
     Cancelled,
@@ -29,7 +30,7 @@ from penstock.client.retrying.calling import (
 )
 from penstock.client.retrying.policy import Duration, Retry, milliseconds, spoken
 from penstock.client.retrying.source import Options, Source
-from penstock.client.retrying.topics import places
+from penstock.client.retrying.topics import DEAD_LETTER_SUFFIX, is_tier, places
 from penstock.client.retrying.work import Work
 from penstock.client.signals import ending_on_signals
 
@@ -93,12 +94,31 @@ def _options(
         raise SettingsError(f"dead_letter is {dead_letter!r}.", "It is True, False, or the name of a topic.")
     if not isinstance(ordered, bool):
         raise SettingsError(f"ordered is {ordered!r}.", "It is True or False.")
+    if isinstance(dead_letter, str):
+        check_topic(dead_letter, f"dead_letter={dead_letter!r}: ")
     timeout_ms = None if timeout is None else milliseconds(timeout, "timeout")
     found = Options(retry, dead_letter, ordered, timeout_ms)
     _check_fit(consumer, found)
-    for topic in consumer.topics:
-        places(topic, consumer.group, retry.tiers_ms if retry is not None else (), dead_letter)
+    _check_apart(consumer, found)
     return found
+
+
+def _check_apart(consumer: Consumer[Any, Any], options: Options) -> None:
+    """What is put aside must not come back at once as if it were new: that would have no end."""
+    tiers_ms = options.retry.tiers_ms if options.retry is not None else ()
+    letters = options.dead_letter
+    for topic in consumer.topics:
+        found = places(topic, consumer.group, tiers_ms, letters)
+        if isinstance(letters, str) and (letters in consumer.topics or is_tier(letters, topic, consumer.group)):
+            raise SettingsError(
+                f"dead_letter={letters!r} is a topic that this group reads: what fails there would go there again.",
+                f"Name another one, or say dead_letter=True, for {topic}.{consumer.group}{DEAD_LETTER_SUFFIX}.",
+            )
+        if shared := next((tier.topic for tier in found.tiers if tier.topic in consumer.topics), None):
+            raise SettingsError(
+                f"{shared!r} is read as a topic, and is where messages of {topic!r} wait to be tried again.",
+                f"Leave it out of the topics: it is read with {topic!r}.",
+            )
 
 
 def _check_fit(consumer: Consumer[Any, Any], options: Options) -> None:
@@ -147,6 +167,7 @@ def _check_assignor(consumer: Consumer[Any, Any]) -> None:
 
 def work_of(consumer: Consumer[Any, Any], options: Options) -> Work:
     """For `run`, and for a queue, which takes message after message itself."""
+    _check_apart(consumer, options)  # it may read more topics by now
     reader, commits = consumer.reader, consumer.reader.commits
     return Work(
         Source(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.client.errors import BadName
-from penstock.client.retrying.policy import spoken
+from penstock.client.retrying.policy import UNITS_MS, spoken
 
 NAME_MAX = 249
 DEAD_LETTER_SUFFIX = ".dlq"
@@ -44,10 +44,16 @@ class Places:
 def places(origin: str, group: str, tiers_ms: Iterable[int], dead_letter: bool | str) -> Places:
     tiers = tuple(Tier(_named(f"{origin}.{group}.retry.{spoken(each)}", origin, group), each) for each in tiers_ms)
     if isinstance(dead_letter, str):
-        return Places(origin, tiers, _named(dead_letter, origin, group))
+        return Places(origin, tiers, dead_letter)
     return Places(
         origin, tiers, _named(f"{origin}.{group}{DEAD_LETTER_SUFFIX}", origin, group) if dead_letter else None
     )
+
+
+def is_tier(name: str, origin: str, group: str) -> bool:
+    """Whether it is called as one, of whatever policy: those of earlier ones are read too."""
+    delay = name.removeprefix(f"{origin}.{group}.retry.")
+    return delay != name and re.fullmatch(rf"\d+({'|'.join(UNITS_MS)})", delay) is not None
 
 
 def _named(name: str, origin: str, group: str) -> str:
