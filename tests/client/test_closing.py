@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -23,6 +25,7 @@ from penstock.client import (
 from penstock.testing import PenstockBroker
 
 WAIT_S = 20.0
+SOON_S = 5.0
 
 
 @pytest.fixture
@@ -221,3 +224,19 @@ async def test_what_was_done_is_committed_by_a_task_that_is_cancelled_twice(brok
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+
+
+@pytest.mark.parametrize("retry", [None, Retry(attempts=2)], ids=["plain", "retry"])
+def test_who_waits_for_a_job_is_told_that_another_thread_has_closed_the_queue(
+    broker: PenstockBroker, retry: Retry | None
+) -> None:
+    queue = Queue("jobs", broker.bootstrap, partitions=1, handle_signals=False, retry=retry)
+    queue.put(1)
+    with queue.get(WAIT_S):
+        pass
+    with ThreadPoolExecutor(2) as threads:
+        waiting = threads.submit(queue.take)
+        time.sleep(0.05)
+        threads.submit(queue.close).result(SOON_S)
+        with pytest.raises(QueueStopped):
+            waiting.result(SOON_S)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.client.retrying.policy import Retry
 
 CREATE_TIMEOUT_S = 10.0
+TAKE_ENDS_S = 30.0  # which another thread has told to stop; mostly at once, but it may be about to join the group
 JobSerializer = str | tuple[Serializer, Deserializer]
 
 
@@ -90,6 +91,7 @@ class Queue:
             handling().register(self._consumer, lambda job: None, retry=retry, dead_letter=dead_letter)
         self._work: Any = None
         self._getting = threading.Lock()
+        self._taking = threading.RLock()  # while a job is waited for; not while it is in hand
         self._meeting = threading.Lock()
         self._has_met = False  # the topic exists
         self._stopped = False
@@ -135,11 +137,12 @@ class Queue:
                 "the last job of this queue is not done.", "A Queue does one at a time: make one per thread."
             )
         try:
-            job = None if self._stopped else self._next(timeout)
+            with self._taking:
+                job = None if self._stopped else self._next(timeout)
         except BaseException:
             self._getting.release()
             raise
-        if job is None:
+        if job is None or self._is_closed:  # what came when it was to be closed goes to another
             self._getting.release()
             if self._stopped:
                 raise QueueStopped
@@ -219,16 +222,21 @@ class Queue:
     # ---- the end
 
     def close(self) -> None:
-        """Sends what was put, and leaves the group. A job in hand is given back."""
+        """Sends what was put, and leaves the group. A job in hand is given back; who waits for one in another thread
+        gets `QueueStopped`."""
         if self._is_closed:
             return
         self._is_closed = True
         self._signals.close()
+        self.stop()
+        has_ended = self._taking.acquire(timeout=TAKE_ENDS_S)
         try:
             if self._work is not None:
                 self._work.close()
             self._consumer.close()
         finally:
+            if has_ended:
+                self._taking.release()
             self._producer.close()
 
     def __enter__(self) -> Self:
