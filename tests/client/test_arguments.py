@@ -75,6 +75,7 @@ def handle(topics: Any, **options: Any) -> Consumer[bytes, bytes]:
         (lambda: Producer(NOWHERE, settings={NO_TEXT: 1}), SettingsError, "surrogates"),
         (lambda: Consumer(NOWHERE, NO_TEXT, "t"), SettingsError, "group="),
         (lambda: Consumer(NOWHERE, "group", f"^{NO_TEXT}"), BadName, "surrogates"),
+        (lambda: Producer(NOWHERE, settings={"delivery.report.only.error": True}), SettingsError, "own: no Delivery"),
         (lambda: Producer(NOWHERE, settings={5: 1}), SettingsError, "5 is no name"),  # type: ignore[dict-item]
         (lambda: Queue("jobs", NOWHERE, retry="5"), SettingsError, "Retry(attempts=5)"),
         (lambda: Queue("jobs", NOWHERE, dead_letter=5), SettingsError, "dead_letter is 5"),  # type: ignore[arg-type]

@@ -44,6 +44,9 @@ ARGUMENTS = {
 CALLBACKS = frozenset({"error_cb", "stats_cb", "throttle_cb", "oauth_cb", "logger"})
 OWN_CALLBACKS = frozenset({"on_delivery", "dr_cb", "delivery_cb", "on_commit", "offset_commit_cb", "rebalance_cb"})
 
+# And what would keep the answer to a message from whoever waits for it.
+OWN_SETTINGS = frozenset({"delivery.report.only.error"})
+
 _COMMON = {"client.id": "penstock-python", "log_level": 2}
 
 
@@ -118,6 +121,11 @@ def _check_name(name: str, kind: str) -> None:
     if name in OWN_CALLBACKS:
         raise SettingsError(
             f"the callback {name} is this client's own.", "Use the Delivery that send() returns, or a listener."
+        )
+    if name in OWN_SETTINGS:
+        raise SettingsError(
+            f"the setting {name} is this client's own: no Delivery would ever know that its message has arrived.",
+            "Leave it out; a Delivery that nobody asks costs next to nothing.",
         )
     others, other = (CONSUMER_NAMES, "consumer") if kind == "producer" else (PRODUCER_NAMES, "producer")
     if name in others:
