@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from penstock.client import (
     AsyncConsumer,
     AsyncProducer,
+    AsyncQueue,
     BadName,
     Consumer,
     PenstockError,
@@ -76,6 +77,24 @@ def handle(topics: Any, **options: Any) -> Consumer[bytes, bytes]:
         (lambda: Consumer(NOWHERE, NO_TEXT, "t"), SettingsError, "group="),
         (lambda: Consumer(NOWHERE, "group", f"^{NO_TEXT}"), BadName, "surrogates"),
         (lambda: Producer(NOWHERE, settings={"delivery.report.only.error": True}), SettingsError, "own: no Delivery"),
+        (lambda: Producer(NOWHERE, value=5), SettingsError, "value=5"),  # type: ignore[arg-type]
+        (lambda: Producer(NOWHERE, key=b"x"), SettingsError, "key=b'x'"),  # type: ignore[arg-type]
+        (lambda: Consumer(NOWHERE, "group", "t", key=5), SettingsError, "key=5"),  # type: ignore[arg-type]
+        (lambda: Consumer(NOWHERE, "group", "t", value=[]), SettingsError, "value=[]"),  # type: ignore[arg-type]
+        (lambda: Topic("orders", NOWHERE, value=5), SettingsError, "value=5"),  # type: ignore[arg-type]
+        (lambda: Topic("orders", NOWHERE, settings=5), SettingsError, "settings is int"),  # type: ignore[arg-type]
+        (lambda: Topic("orders", NOWHERE, settings={"acks": 0}), SettingsError, "acks=0"),
+        (lambda: Topic("t", NOWHERE).subscribe("group", settings=5), SettingsError, "settings is int"),  # type: ignore[typeddict-item]
+        (lambda: Queue("jobs", NOWHERE, value=(1, 2)), SettingsError, "value=1"),  # type: ignore[arg-type]
+        (lambda: Queue("jobs", NOWHERE, group=[]), BadName, "called []"),  # type: ignore[arg-type]
+        (lambda: Queue("jobs", NOWHERE, consumer_settings=5), SettingsError, "consumer_settings is int"),  # type: ignore[arg-type]
+        (lambda: Queue("jobs", NOWHERE, producer_settings=5), SettingsError, "producer_settings is int"),  # type: ignore[arg-type]
+        (lambda: Consumer(NOWHERE, "group", "t", handle_signals="no"), SettingsError, "handle_signals='no'"),  # type: ignore[arg-type]
+        (lambda: AsyncConsumer(NOWHERE, "group", "t", handle_signals=1), SettingsError, "handle_signals=1"),  # type: ignore[arg-type]
+        (lambda: Queue("jobs", NOWHERE, handle_signals="no"), SettingsError, "handle_signals='no'"),  # type: ignore[arg-type]
+        (lambda: AsyncQueue("jobs", NOWHERE, handle_signals=0), SettingsError, "handle_signals=0"),  # type: ignore[arg-type]
+        (lambda: Retry(retry_on=5), SettingsError, "retry_on is 5"),  # type: ignore[arg-type]
+        (lambda: Retry(give_up_on=None), SettingsError, "give_up_on is None"),  # type: ignore[arg-type]
         (lambda: Producer(NOWHERE, settings={5: 1}), SettingsError, "5 is no name"),  # type: ignore[dict-item]
         (lambda: Queue("jobs", NOWHERE, retry="5"), SettingsError, "Retry(attempts=5)"),
         (lambda: Queue("jobs", NOWHERE, dead_letter=5), SettingsError, "dead_letter is 5"),  # type: ignore[arg-type]

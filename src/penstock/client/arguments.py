@@ -37,6 +37,12 @@ def check_positive(value: float, name: str) -> float:
     return value
 
 
+def check_flag(value: bool, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{name}={value!r} is neither True nor False.", f"For example: {name}=False")
+    return value
+
+
 def check_timestamp(timestamp_ms: int) -> int:
     """librdkafka takes 0 for now, so what is of 1970's first moment can't be sent as such."""
     if not _is_whole(timestamp_ms) or not 0 < timestamp_ms <= TIMESTAMP_MS_MAX:

@@ -16,7 +16,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from penstock.client.arguments import check_count
+from penstock.client.arguments import check_count, check_flag
 from penstock.client.async_producer import AsyncProducer
 from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
@@ -55,7 +55,7 @@ class AsyncConsumer(Generic[K, V]):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self.consumer: Consumer[K, V] = Consumer(bootstrap, group, topics, handle_signals=False, **options)
-        self._handle_signals = handle_signals
+        self._handle_signals = check_flag(handle_signals, "handle_signals")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-consumer")
         self._is_closed = False
         self._runs = False  # its handler, which takes the thread

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 from confluent_kafka import KafkaException
 
 from penstock.client.admin import is_missing
-from penstock.client.arguments import check_count, check_offset, check_places, check_positive, check_seconds
+from penstock.client.arguments import check_count, check_flag, check_offset, check_places, check_positive, check_seconds
 from penstock.client.commits import Commits
 from penstock.client.delivery import DeliveryName, find_delivery
 from penstock.client.errors import BadName, PenstockError, SettingsError, UsageError, after, no_broker
@@ -104,7 +104,7 @@ class Consumer(Generic[K, V]):
         commits = Commits(check_positive(commit_interval_s, "commit_interval_s"), every)
         self.reader = Reader(self.settings, self.mode, min(chosen.batch_messages_max, every), decoder, commits)
         self.reader.filter = make_filter(where)
-        self.reader.handles_signals = handle_signals
+        self.reader.handles_signals = check_flag(handle_signals, "handle_signals")
         self.handlers: Any = None  # what `handler` registered, and `run` will use
         self.running: Any = None  # what reads instead of the reader, while `run` does
 

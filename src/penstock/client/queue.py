@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from confluent_kafka.admin import AdminClient
 
 from penstock.client.admin import connection_of, create_topic
+from penstock.client.arguments import check_flag
 from penstock.client.consumer import Consumer, handling
 from penstock.client.deliveries import Delivery
 from penstock.client.errors import QueueEmpty, QueueStopped, SettingsError, UsageError, after, from_kafka
@@ -24,6 +25,7 @@ from penstock.client.options import QueueOptions
 from penstock.client.producer import Headers, Producer
 from penstock.client.profiles import ProfileName
 from penstock.client.serializers import Deserializer, Serializer
+from penstock.client.settings import check_settings
 from penstock.client.signals import ending_on_signals
 
 if TYPE_CHECKING:
@@ -76,15 +78,17 @@ class Queue:
         self.name = check_topic(name)
         self._partitions = _count(partitions)
         write, read = _both(value)
-        self._producer = Producer(bootstrap, profile=profile, value=write, settings=producer_settings)
+        writing = check_settings(producer_settings, "producer_settings")
+        reading = check_settings(consumer_settings, "consumer_settings")
+        self._producer = Producer(bootstrap, profile=profile, value=write, settings=writing)
         self._consumer: Consumer[Any, Any] = Consumer(
             bootstrap,
-            group or name,
+            name if group is None else group,
             name,
             profile=profile,
             value=read,
             handle_signals=False,
-            settings={"partition.assignment.strategy": "range,roundrobin", **(consumer_settings or {})},
+            settings={"partition.assignment.strategy": "range,roundrobin", **reading},
         )
         self._retries = retry is not None or bool(dead_letter)
         if self._retries or dead_letter is not False:
@@ -96,7 +100,7 @@ class Queue:
         self._has_met = False  # the topic exists
         self._stopped = False
         self._is_closed = False
-        self._handle_signals = handle_signals
+        self._handle_signals = check_flag(handle_signals, "handle_signals")
         self._signals = ExitStack()  # until the queue is closed
 
     def put(self, value: Any, *, key: Any = None, headers: Headers | None = None) -> Delivery:
@@ -264,7 +268,7 @@ class AsyncQueue:
         **options: Unpack[QueueOptions],
     ) -> None:
         self.queue = Queue(name, bootstrap, handle_signals=False, **options)
-        self._handle_signals = handle_signals
+        self._handle_signals = check_flag(handle_signals, "handle_signals")
         self._signals = ExitStack()  # until the queue is closed
         self.name = self.queue.name
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-queue")

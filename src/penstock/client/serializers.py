@@ -42,18 +42,19 @@ _SERIALIZERS: dict[str, Serializer | None] = {"json": to_json, "text": to_text, 
 _DESERIALIZERS: dict[str, Deserializer | None] = {"json": from_json, "text": from_text, "bytes": None}
 
 
-def serializer(given: str | Serializer | None, option: str) -> Serializer | None:
-    """What was given to a producer as `key` or `value`: a callable, a short name, or nothing."""
+def serializer(given: Any, option: str) -> Serializer | None:
+    """What was given to a producer as `key` or `value`: a callable, a short name, or nothing. It is Any, as in what
+    follows, because compiled code would refuse all else by itself, with a bare TypeError."""
     found: Serializer | None = _find(given, option, _SERIALIZERS)
     return found
 
 
-def deserializer(given: str | Deserializer | None, option: str) -> Deserializer | None:
+def deserializer(given: Any, option: str) -> Deserializer | None:
     found: Deserializer | None = _find(given, option, _DESERIALIZERS)
     return found
 
 
-def _find(given: str | Callable[..., Any] | None, option: str, known: dict[str, Any]) -> Any:
+def _find(given: Any, option: str, known: dict[str, Any]) -> Any:
     if given is None or callable(given):
         return given
     if isinstance(given, str) and given in known:

@@ -95,14 +95,17 @@ def _check_text(settings: Settings) -> None:
             raise SettingsError(f"{said}={value!r} is no text: {failure}.", "Surrogates stand for bytes.") from failure
 
 
+def check_settings(given: Mapping[str, Any] | None, option: str = "settings") -> Mapping[str, Any]:
+    """What was given under this name, or none."""
+    if given is not None and not isinstance(given, Mapping):
+        raise SettingsError(f"{option} is {type(given).__name__}, not a dict.", "For example: {'client.id': 'till'}")
+    return given or {}
+
+
 def _canonical(overrides: Mapping[str, Any] | None) -> Settings:
-    if overrides is None:
-        return {}
-    if not isinstance(overrides, Mapping):
-        raise SettingsError(f"settings is {type(overrides).__name__}, not a dict.", "For example: {'linger.ms': 5}")
     found: Settings = {}
     said: dict[str, str] = {}
-    for name, value in overrides.items():
+    for name, value in check_settings(overrides).items():
         if not isinstance(name, str):
             raise SettingsError(f"settings: {name!r} is no name of a setting.", "For example: {'linger.ms': 5}")
         known = ALIASES.get(name, name)

@@ -17,6 +17,7 @@ from penstock.client.options import ProducerOptions, SubscribeOptions, TopicOpti
 from penstock.client.producer import Headers, Producer
 from penstock.client.profiles import ProfileName, find_profile
 from penstock.client.serializers import Serializer, serializer
+from penstock.client.settings import check_settings, producer_settings
 
 
 class Topic:
@@ -50,7 +51,7 @@ class Topic:
                 "To read so: topic.subscribe(group, delivery='exactly-once').",
             )
         self.bootstrap = find_bootstrap(bootstrap)
-        find_profile(profile)
+        producer_settings(find_delivery(delivery), find_profile(profile), {}, settings)
         serializer(key, "key")
         serializer(value, "value")
         self._delivery: DeliveryName = delivery
@@ -90,7 +91,7 @@ class Topic:
             named["key"] = self._key
         if isinstance(self._value, str):
             named["value"] = self._value
-        settings = {"allow.auto.create.topics": True, **(given.get("settings") or {})}
+        settings = {"allow.auto.create.topics": True, **check_settings(given.get("settings"))}
         return {**named, **given, "settings": settings}
 
     def flush(self, timeout: float | None = None) -> None:

@@ -77,7 +77,10 @@ def register(consumer: Consumer[Any, Any], function: Callable[..., Any], **optio
                 f"a handler has no option {name!r}.", near_miss(name, OPTIONS) or f"There are {', '.join(OPTIONS)}."
             )
     if consumer.handlers is not None:
-        raise UsageError("the consumer has a handler already.", "Use a consumer for each; groups may be the same.")
+        raise UsageError(
+            "the consumer has a handler already.",
+            "Use a consumer for each, of different groups, or one function that chooses.",
+        )
     consumer.handlers = Registered(function, _options(consumer, **options))
 
 

@@ -7,7 +7,7 @@ who reads it need only look at its head. A policy therefore has few delays, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -133,6 +133,8 @@ class Retry:
 
 
 def _types(errors: Errors, what: str) -> tuple[type[BaseException], ...]:
+    if not isinstance(errors, type | Iterable):
+        raise SettingsError(f"{what} is {errors!r}, which is no type of exception.", "Name classes, as in except.")
     found = (errors,) if isinstance(errors, type) else tuple(errors)
     for each in found:
         if not isinstance(each, type) or not issubclass(each, BaseException):
