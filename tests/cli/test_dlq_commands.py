@@ -126,7 +126,9 @@ def test_letters_are_listed_and_shown(post: Post) -> None:
     table = post.run("show", post.topic, "-n", "2")
     assert "PaymentError: no money" in table.out
     assert "3 dead letters, the last 2 of them shown" in table.err
-    assert "Traceback …" in post.run("show", post.topic, "--stack", "-n", "1").out
+    whole = post.run("show", post.topic, "--stack", "-n", "1").out
+    assert "Traceback …" in whole
+    assert "region=eu" in whole, "as --header takes it"
 
 
 def test_filters_look_at_time_error_and_header(post: Post) -> None:

@@ -109,7 +109,7 @@ def _print_whole(letter: Letter, done: str | None) -> None:
     ]  # fmt: skip
     if deed:
         facts.append(("done", deed))
-    facts += [(f"header {name}", printable(value or b"")) for name, value in letter.headers]
+    facts += [("header", printable(name.encode() + b"=" + (value or b""))) for name, value in letter.headers]
     facts.append(("key", None if letter.key is None else printable(letter.key)))
     facts.append(("value", None if letter.value is None else printable(letter.value)))
     print_facts(facts)
