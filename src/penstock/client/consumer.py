@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
@@ -106,6 +107,7 @@ class Consumer(Generic[K, V]):
         self.reader.filter = make_filter(where)
         self.reader.handles_signals = check_flag(handle_signals, "handle_signals")
         self.handlers: Any = None  # what `handler` registered, and `run` will use
+        self.run_by: int | None = None  # the thread that calls it
         self.running: Any = None  # what reads instead of the reader, while `run` does
 
     # ---- reading
@@ -316,13 +318,18 @@ class Consumer(Generic[K, V]):
     def pause(self, *places: Place) -> None:
         """Reads nothing more of these partitions, or of all, until they are resumed. The membership stays.
 
+        While `run()` calls a handler it is refused, as `seek` is: what was read before, and what is due to be tried
+        again, would be handled all the same. With delivery="at-most-once" there is neither, and it may be asked.
+
         When the group is balanced anew, what is taken away is not paused any more, also if it is given back at once;
         to keep it so, pause it again behind that.
         """
+        self._check_not_running()
         self.reader.from_any_thread(lambda: self.reader.pause(check_places(places, self._joined())))
 
     def resume(self, *places: Place) -> None:
         """Reads these partitions, or all, again."""
+        self._check_not_running()
         self.reader.from_any_thread(lambda: self.reader.resume(check_places(places, self._joined())))
 
     # ---- rebalances
@@ -390,6 +397,8 @@ class Consumer(Generic[K, V]):
         """Commits what was processed, leaves the group. The message in hand does not count as processed."""
         if self._closed:
             return
+        if self.run_by == get_ident():
+            self.reader.turns.wait_for_run()  # which says why it can't, before anything is stopped
         self.stop()
         self.reader.turns.wait_for_run()
         self._closed = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -196,6 +197,14 @@ def work_of(consumer: Consumer[Any, Any], options: Options) -> Work:
 
 def run(consumer: Consumer[Any, Any], loop: asyncio.AbstractEventLoop | None = None) -> None:
     """Calls the handler with each message, until `stop()` or a signal; on `loop`, if it is a coroutine function."""
+    consumer.run_by = threading.get_ident()
+    try:
+        _run(consumer, loop)
+    finally:
+        consumer.run_by = None
+
+
+def _run(consumer: Consumer[Any, Any], loop: asyncio.AbstractEventLoop | None) -> None:
     registered: Registered | None = consumer.handlers
     if registered is None:
         raise UsageError("the consumer has no handler.", "Decorate a function with @consumer.handler().")
