@@ -155,6 +155,7 @@ class AsyncConsumer(Generic[K, V]):
         return self.consumer.settings
 
     async def commit(self) -> None:
+        """As `Consumer.commit`. The message in hand counts as processed, whichever task asks."""
         await self._in_thread(self.consumer.commit)
 
     @property

@@ -257,7 +257,11 @@ class Queue:
 
 
 class AsyncQueue:
-    """As `Queue`, with the same arguments: `await queue.put(…)`, `async with queue.get() as job`."""
+    """As `Queue`, with the same arguments: `await queue.put(…)`, `async with queue.get() as job`.
+
+    Open it in the task that gets jobs: `QueueStopped`, which ends where that `async with` does, is a `SystemExit`, and
+    ends the whole loop where it leaves a task.
+    """
 
     def __init__(
         self,
