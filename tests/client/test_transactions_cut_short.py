@@ -30,6 +30,14 @@ def broker() -> Iterator[PenstockBroker]:
         yield broker
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """As in a program that has no handler of its own: Spark, which other tests begin, leaves one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 async def begin_too_slowly(broker: PenstockBroker, transaction: Any) -> None:
     broker.delay("InitProducerId", SLOW_S, times=1)
     with pytest.raises(TimeoutError):
