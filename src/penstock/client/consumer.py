@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
-from threading import get_ident
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
@@ -107,7 +106,6 @@ class Consumer(Generic[K, V]):
         self.reader.filter = make_filter(where)
         self.reader.handles_signals = check_flag(handle_signals, "handle_signals")
         self.handlers: Any = None  # what `handler` registered, and `run` will use
-        self.run_by: int | None = None  # the thread that calls it
         self.running: Any = None  # what reads instead of the reader, while `run` does
 
     # ---- reading
@@ -397,8 +395,7 @@ class Consumer(Generic[K, V]):
         """Commits what was processed, leaves the group. The message in hand does not count as processed."""
         if self._closed:
             return
-        if self.run_by == get_ident():
-            self.reader.turns.wait_for_run()  # which says why it can't, before anything is stopped
+        self.reader.turns.check_not_in_run()  # before anything is stopped
         self.stop()
         self.reader.turns.wait_for_run()
         self._closed = True

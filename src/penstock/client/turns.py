@@ -105,11 +105,14 @@ class Turns:
                 self._run = None
                 self._changed.notify_all()
 
+    def check_not_in_run(self) -> None:
+        """Who waits for it in its own thread waits for ever."""
+        if self._run == get_ident():
+            raise UsageError("the consumer runs its handler.", "Call stop(); it can be closed when run() is over.")
+
     def wait_for_run(self) -> None:
-        """Until it is over, which was told to stop. In its own thread it never would be."""
+        """Until it is over, which was told to stop."""
         with self._changed:
-            if self._run == get_ident():
-                raise UsageError("the consumer runs its handler.", "Call stop(); it can be closed when run() is over.")
             if not self._changed.wait_for(lambda: self._run is None, PATIENCE_S):
                 raise _too_long("its handler has been busy with a message")
 

@@ -61,40 +61,34 @@ def _is_to_be_awaited(result: object) -> bool:
 
 
 class End(BaseException):
-    """No failure of a message, but the end: no Exception, so that nobody takes it for one."""
+    """No failure of a message, but the end, with this error: no Exception, so that nobody takes it for one."""
 
-    def as_error(self) -> UsageError:
-        raise NotImplementedError
-
-
-class NotRun(End):
-    """What the handler returned would have to be run, and nobody does so: its message was not handled."""
-
-    def __init__(self, result: object) -> None:
-        super().__init__(result)
-        self._kind = type(result).__name__
-        if isinstance(result, Coroutine):
-            result.close()  # or Python would say that it was never awaited
-
-    def as_error(self) -> UsageError:
-        return UsageError(
-            f"the handler returned a {self._kind}, which nobody runs: the message was not handled.",
-            "Coroutines are for an AsyncConsumer, and 'await consumer.run()'. A handler does not yield.",
-        )
+    def __init__(self, error: UsageError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def check_run(result: object) -> None:
-    """Of what a plain handler returned."""
-    if isinstance(result, Generator | AsyncGenerator) or _is_to_be_awaited(result):
-        raise NotRun(result)
+    """Of what a plain handler returned: if it would have to be run, and nobody does so, its message was not handled."""
+    if not isinstance(result, Generator | AsyncGenerator) and not _is_to_be_awaited(result):
+        return
+    if isinstance(result, Coroutine):
+        result.close()  # or Python would say that it was never awaited
+    raise End(
+        UsageError(
+            f"the handler returned a {type(result).__name__}, which nobody runs: the message was not handled.",
+            "Coroutines are for an AsyncConsumer, and 'await consumer.run()'. A handler does not yield.",
+        )
+    )
 
 
-class AllStuck(End):
-    def as_error(self) -> UsageError:
-        return UsageError(
+def _all_stuck() -> End:
+    return End(
+        UsageError(
             f"{STUCK_MAX} calls of the handler hang, and none of them can be ended.",
             "Give what the handler waits for a time-out of its own, or use an async handler, which is cancelled.",
         )
+    )
 
 
 class Cancelled(BaseException):
@@ -152,7 +146,7 @@ class InThread:
     def _begin(self) -> None:
         self._stuck = [thread for thread in self._stuck if thread.is_alive()]
         if len(self._stuck) >= STUCK_MAX:
-            raise AllStuck
+            raise _all_stuck()
         self._jobs = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=_work, args=(self._function, self._jobs), name="penstock-handler", daemon=True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -197,14 +196,6 @@ def work_of(consumer: Consumer[Any, Any], options: Options) -> Work:
 
 def run(consumer: Consumer[Any, Any], loop: asyncio.AbstractEventLoop | None = None) -> None:
     """Calls the handler with each message, until `stop()` or a signal; on `loop`, if it is a coroutine function."""
-    consumer.run_by = threading.get_ident()
-    try:
-        _run(consumer, loop)
-    finally:
-        consumer.run_by = None
-
-
-def _run(consumer: Consumer[Any, Any], loop: asyncio.AbstractEventLoop | None) -> None:
     registered: Registered | None = consumer.handlers
     if registered is None:
         raise UsageError("the consumer has no handler.", "Decorate a function with @consumer.handler().")
@@ -233,7 +224,7 @@ def _run_with_retries(work: Work, call: Call) -> None:
         else:
             work.run(call, check_run)
     except End as end:
-        raise end.as_error() from None
+        raise end.error from None
     except Cancelled:
         raise asyncio.CancelledError from None
     finally:
@@ -271,7 +262,7 @@ def _run_plainly(consumer: Consumer[Any, Any], call: Call) -> None:
         for message in consumer:
             call(message)
     except End as end:
-        raise end.as_error() from None
+        raise end.error from None
     except Cancelled:
         raise asyncio.CancelledError from None
     finally:
