@@ -15,13 +15,14 @@ from penstock.cluster import catalog as catalog_module
 from penstock.cluster import zookeeper
 from penstock.cluster.administration import NewTopic
 from penstock.cluster.catalog import WRITE_BYTES_MAX, WRITE_TOPICS_MAX, Catalog
-from penstock.cluster.coordination import Disconnected, Operation, Set, Versioned
+from penstock.cluster.coordination import Delete, Disconnected, Operation, Set, Versioned
 from penstock.cluster.model import ClusterImage, PartitionState, TopicState
-from penstock.cluster.nodes import TOPICS, TopicNode, size_at_most
+from penstock.cluster.nodes import TOPICS, TopicNode, save, size_at_most
 from penstock.cluster.settings import BrokerSettings
 from penstock.cluster.zookeeper import ZooKeeperStore
 from penstock.protocol.errors import ApiError, ErrorCode
 from tests.cluster.controlled_cluster import NODE_ID, ControlledCluster
+from tests.fakes import eventually
 
 STATE = PartitionState(leader=NODE_ID, leader_epoch=0, replicas=(1, 2, 3), isr=(1, 2))
 
@@ -124,6 +125,33 @@ async def test_another_topic_of_the_same_name_is_news_whatever_its_version(clust
     cluster.catalog._topic_told("t", Versioned(TopicNode(another).encode(), 0))
     assert cluster.image.topics["t"] == another
     assert cluster.listener.told[-2:] == [("deleted", "t"), ("created", "t")]
+
+
+@pytest.mark.parametrize("is_made", [True, False], ids=["made", "deleted"])
+async def test_what_is_told_while_everything_is_read_again_counts(
+    is_made: bool, cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker makes or deletes a topic when its folder has been read, and that is told before what was read: it
+    would not be told again."""
+    topic = topic_of("t", 1)
+    path = TopicNode.path_of("t")
+    if not is_made:
+        await cluster.catalog.write_topics([topic])
+    change: Operation = save(TopicNode(topic)) if is_made else Delete(path)
+    read = cluster.store.children_with_data
+
+    async def late(folder: str) -> dict[str, Versioned]:
+        stored = await read(folder)
+        if folder == TOPICS:
+            await cluster.store.multi([change])
+            await eventually(lambda: ("t" in cluster.image.topics) is is_made)
+        return stored
+
+    monkeypatch.setattr(cluster.store, "children_with_data", late)
+    cluster.listener.told.clear()
+    await cluster.catalog.reread()
+    assert cluster.listener.told == [("created" if is_made else "deleted", "t")]
+    assert ("t" in cluster.image.topics) is is_made
 
 
 class _Answer:

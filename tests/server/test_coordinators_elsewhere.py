@@ -28,8 +28,10 @@ from penstock.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from penstock.protocol.messages.produce import ProduceRequest
 from penstock.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from penstock.protocol.schema import Message
+from penstock.server import transaction_calls
 from penstock.server.group_calls import java_hash
 from penstock.transactions import marker_writer
 from tests.fakes import eventually, turns, until
@@ -433,6 +435,48 @@ async def test_a_coordinator_that_has_moved_meanwhile_is_asked_when_the_batch_co
     assert error_of(await clients[2].ask(*sent)) is ErrorCode.NOT_ENOUGH_REPLICAS
     linked.elect(TRANSACTIONS_TOPIC, 0, 2, told=[2])
     assert error_of(await clients[2].ask(*producer.produce("t", b"value", partition=1, sequence=0))) is ErrorCode.NONE
+
+
+async def test_a_topic_that_the_coordinator_has_not_heard_of_yet_is_asked_about_again(
+    linked: LinkedRooms, clients: Clients
+) -> None:
+    """To the client it exists: its leader has said so, and takes the batch when the coordinator has heard of it too."""
+    producer = await clients.begin(BUMPING)
+    image = linked.brokers[1].image
+    topic = image.topics["t"]
+    image.drop_topic("t")
+    await clients[2].send(*producer.produce("t", b"value", partition=1))
+    await eventually(lambda: len(linked.peers[2].of(AddPartitionsToTxnRequest)) > 1)
+    assert not clients[2].has_answer()
+    image.put_topic(topic)
+    assert error_of(await clients[2].receive()) is ErrorCode.NONE
+    assert linked.brokers[2].partition("t", 1).log.end_offset == 1
+
+
+@both_versions
+async def test_who_leads_a_topic_does_not_deny_it_because_the_coordinator_has_not_heard_of_it(
+    linked: LinkedRooms, clients: Clients, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even if the coordinator stays behind, nor of what it knows but was asked about along with it."""
+    monkeypatch.setattr(transaction_calls, "AGAIN_S_MAX", 0.02)
+    linked.create("known", [2])
+    producer = await clients.begin(version)
+    if version == CLASSIC:
+        await clients[1].ask(*producer.add("known", 0))
+        await clients[1].ask(*producer.add("t", 1))
+        await clients[1].ask(*producer.add_offsets(GROUP))
+    for name in ("t", OFFSETS_TOPIC):
+        linked.brokers[1].image.drop_topic(name)
+    sent, produce_version = producer.produce("t", b"value", partition=1)
+    more, _ = producer.produce("known", b"value")
+    assert isinstance(sent, ProduceRequest)
+    assert isinstance(more, ProduceRequest)
+    sent.topic_data += more.topic_data
+    answer = await clients[2].ask(sent, produce_version)
+    codes = [each.error_code for topic in answer.responses for each in topic.partition_responses]
+    assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    offsets = producer.commit_offsets(GROUP, "t", 5)
+    assert error_of(await clients[2].ask(*offsets)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 async def test_a_classic_producer_must_have_added_the_partition(linked: LinkedRooms, clients: Clients) -> None:

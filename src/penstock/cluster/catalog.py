@@ -121,16 +121,18 @@ class Catalog:
         self._take_topics(await self.store.follow(TOPICS, self._topic_told))
 
     async def reread(self) -> None:
-        """Finds out what the store holds after a write whose outcome is not known."""
-        try:
-            for folder, told in self._folders.items():
+        """Finds out what the store holds after a write whose outcome is not known. What came or went while a folder was
+        read may have been told already, and would not be told again: it is asked for by name."""
+        for folder, told in self._folders.items():
+            try:
                 stored = await self.store.children_with_data(folder)
-                for name in self._known(folder) - stored.keys():
-                    told(name, None)
-                for name, content in stored.items():
+            except CoordinationError as error:
+                raise unreadable(error) from error
+            known = self._known(folder)
+            for name, content in stored.items():
+                if name in known:
                     told(name, content)
-        except CoordinationError as error:
-            raise unreadable(error) from error
+            await self.refresh([f"{folder}/{name}" for name in sorted(known ^ stored.keys())])
         self.in_doubt = False
 
     async def refresh(self, paths: Collection[str]) -> None:

@@ -22,11 +22,17 @@ log = logging.getLogger(__name__)
 
 CLASSIC, BUMPING = 1, 2  # versions of transactions
 
-# A coordinator elsewhere does not wait for the markers of the transaction before: it is asked again for so long.
-MARKERS_S_MAX = 1.0
-MARKERS_S_FIRST = 0.005
-MARKERS_S_REST = 0.05
+# A coordinator elsewhere does not wait for the markers of the transaction before, and may hear of a new topic after its
+# leaders have: it is asked again for so long.
+AGAIN_S_MAX = 1.0
+AGAIN_S_FIRST = 0.005
+AGAIN_S_REST = 0.05
 _MARKERS_ON_THEIR_WAY = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS}
+_TOPIC_NOT_HEARD_OF = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,  # it knows this partition, and not another that it was asked about
+}
+_PASSING = _MARKERS_ON_THEIR_WAY | _TOPIC_NOT_HEARD_OF
 
 COORDINATOR_AWAY = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -93,13 +99,13 @@ async def admit(
             )
         return {}
     loop = asyncio.get_running_loop()
-    deadline, rest_s = loop.time() + MARKERS_S_MAX, MARKERS_S_FIRST
+    deadline, rest_s = loop.time() + AGAIN_S_MAX, AGAIN_S_FIRST
     refused = await _admit(context, transactional_id, producer, list(partitions), adds=adds)
-    while set(refused.values()) & _MARKERS_ON_THEIR_WAY and loop.time() + rest_s < deadline:
+    while set(refused.values()) & _PASSING and loop.time() + rest_s < deadline:
         if coordinator_of(context, context.transactions, transactional_id) == context.node_id:
-            break  # it has waited for them
+            break  # it has waited for the markers, and knows the topic
         await asyncio.sleep(rest_s)
-        rest_s = min(2 * rest_s, MARKERS_S_REST)
+        rest_s = min(2 * rest_s, AGAIN_S_REST)
         refused = await _admit(context, transactional_id, producer, list(refused), adds=adds)
     return {(each.topic, each.index): _told(code, adds, abortable) for each, code in refused.items()}
 
@@ -154,4 +160,6 @@ def _told(code: ErrorCode, adds: bool, abortable: bool) -> ErrorCode:
         return ErrorCode.INVALID_TXN_STATE
     if code in COORDINATOR_AWAY or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
         return ErrorCode.NOT_ENOUGH_REPLICAS  # whatever it is, the client shall send the batch again
+    if code in _TOPIC_NOT_HEARD_OF:  # by the coordinator; this broker leads it, and must not deny that it exists
+        return ErrorCode.NOT_ENOUGH_REPLICAS
     return code
