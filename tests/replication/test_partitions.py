@@ -225,6 +225,28 @@ async def test_nothing_is_looked_for_when_all_that_was_deleted_is_freed(
     assert looks == []
 
 
+async def test_what_is_empty_is_not_looked_at_again_though_more_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaving, "AHEAD", 0)
+    monkeypatch.setattr(leaving, "PIECE", 100)
+    held = Holding(tmp_path)
+    held.create("new")
+    for name, count in (("old", 1), ("older", 30)):
+        held.create(name, file_delete_delay_ms="60000")
+        held.write(name, count=count)
+    gone = [tmp_path / f"{held.delete(name).topic_id.hex()}-0.deleted" for name in ("old", "older")]
+    looked: list[Path] = []
+    shrink = held.disk.shrink
+    monkeypatch.setattr(held.disk, "shrink", lambda path, size: looked.append(path) or shrink(path, size))
+    for _ in range(3):
+        before = len(looked)
+        held.write("new", count=5)
+        await until(lambda: len(looked) > before)  # noqa: B023
+        await asyncio.sleep(2 * leaving.LOOK_EVERY_S)
+    assert looked == [*gone, gone[1], gone[1]]
+
+
 async def test_a_topic_made_again_under_its_name_knows_nothing_of_the_old_one(tmp_path: Path) -> None:
     held = Holding(tmp_path)
     held.create("t")

@@ -36,7 +36,7 @@ class Folder(NamedTuple):
 class LeavingFolders:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._topics: list[list[Folder]] = []
+        self._topics: list[list[Folder]] = []  # those of which something is left
         self._looking = False
         self._written = 0  # what the disk had written when the first of the folders came
         self._freed = 0
@@ -70,7 +70,8 @@ class LeavingFolders:
 
     def _remove(self, loop: asyncio.AbstractEventLoop, folders: list[Folder], spare: int) -> None:
         self._spare -= spare
-        self._topics.remove(folders)
+        if folders in self._topics:
+            self._topics.remove(folders)
         in_thread(loop, self._remove_now, folders)
 
     def _remove_now(self, folders: list[Folder]) -> None:
@@ -84,25 +85,40 @@ class LeavingFolders:
         written = self._disk.written - self._written
         wanted = written + AHEAD - self._freed
         if written >= PIECE and wanted >= PIECE:
-            in_thread(loop, self._free, list(self._topics), wanted, then=lambda _: self._look_later(loop))
+            in_thread(
+                loop, self._free, list(self._topics), wanted, then=lambda emptied: self._freed_some(loop, emptied)
+            )
         else:
             self._look_later(loop)
+
+    def _freed_some(self, loop: asyncio.AbstractEventLoop, emptied: asyncio.Future[list[list[Folder]]]) -> None:
+        """What is empty is not looked at again: its folders may stay for minutes, and there may be hundreds of them."""
+        for folders in emptied.result():
+            if folders in self._topics:
+                self._topics.remove(folders)
+        self._look_later(loop)
 
     def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
         if not loop.is_closed():
             loop.call_later(LOOK_EVERY_S, self._look, loop)
 
-    def _free(self, topics: list[list[Folder]], wanted: int) -> None:
-        """In a thread, the oldest first. All of a topic's partitions alike: they were written together, so what is
-        freed of them lies together."""
+    def _free(self, topics: list[list[Folder]], wanted: int) -> list[list[Folder]]:
+        """In a thread, the oldest first, and says which are empty now. All of a topic's partitions alike: they were
+        written together, so what is freed of them lies together."""
+        emptied = []
         for folders in topics:
             unread = [folder for folder in folders if not folder.is_read]
+            left = len(unread) < len(folders)
             for number, folder in enumerate(unread):
-                if wanted > 0:
-                    freed = self._disk.shrink(folder.path, -(-wanted // (len(unread) - number)))
-                    self._freed += freed
-                    wanted -= freed
+                share = -(-wanted // (len(unread) - number))
+                freed = self._disk.shrink(folder.path, share) if share > 0 else share
+                left = left or freed == share
+                self._freed += freed
+                wanted -= freed
+            if not left:
+                emptied.append(folders)
         self._freed += wanted  # what is not there is not looked for again; the next that is written asks for more
+        return emptied
 
 
 def in_thread(
