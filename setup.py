@@ -1,7 +1,7 @@
-"""Compiles the hot path, and what has a twin in C: the pipeline's columns and the client's messages, where there is a C
-compiler.
+"""Compiles the hot path, and what has a twin in C: requests' bytes, sockets, the pipeline's columns and the client's
+messages, where there is a C compiler.
 
-Without one the same modules run as they are. Each of the three may fail without the others.
+Without one the same modules run as they are. Each of them may fail without the others.
 """
 
 import os
@@ -53,12 +53,16 @@ HOT = [
     "client/retrying/work.py",
 ]
 
-# Written in C: what reads and writes single records for Spark. pure_columns.py and pure_records.py are its twin.
+# Written in C: what every request's bytes pass, each with a twin in Python beside it that is called pure.
+SHORT = "penstock.protocol._short"
+SOCKETS = "penstock.transport._sockets"
+
+# The same: what reads and writes single records for Spark. pure_columns.py and pure_records.py are its twin.
 COLUMNS = "penstock.pipeline._columns"
 COLUMNS_SOURCES = ["src/penstock/pipeline/_columns.c", "src/penstock/pipeline/_records.c"]
 COLUMNS_HEADERS = ["src/penstock/pipeline/_columns.h"]
 
-# The same for every message that the Python client reads. pure_messages.py is its twin.
+# And every message that the Python client reads. pure_messages.py is its twin.
 MESSAGES = "penstock.client._messages"
 MESSAGES_SOURCES = ["src/penstock/client/_messages.c", "src/penstock/client/_batches.c"]
 MESSAGES_HEADERS = ["src/penstock/client/_messages.h"]
@@ -76,7 +80,9 @@ def extensions() -> list:
     flags = ["-g0", "-fvisibility=hidden"]
     columns = Extension(COLUMNS, COLUMNS_SOURCES, depends=COLUMNS_HEADERS, extra_compile_args=flags)
     messages = Extension(MESSAGES, MESSAGES_SOURCES, depends=MESSAGES_HEADERS, extra_compile_args=flags)
-    return [*hot_path(), columns, messages]
+    short = Extension(SHORT, ["src/penstock/protocol/_short.c"], extra_compile_args=flags)
+    sockets = Extension(SOCKETS, ["src/penstock/transport/_sockets.c"], extra_compile_args=flags)
+    return [*hot_path(), short, sockets, columns, messages]
 
 
 def hot_path() -> list:
@@ -103,7 +109,7 @@ class AllOrNothing(build_ext):
 
     def build_extensions(self) -> None:
         asked, built = self.extensions, []
-        twins = [[extension] for extension in asked if extension.name in (COLUMNS, MESSAGES)]
+        twins = [[extension] for extension in asked if extension.name in (SHORT, SOCKETS, COLUMNS, MESSAGES)]
         for together in ([extension for extension in asked if [extension] not in twins], *twins):
             self.extensions = together
             try:

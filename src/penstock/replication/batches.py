@@ -17,11 +17,6 @@ CONTROL: Final = 0x20
 CODEC_LAST: Final = 4  # zstd
 ATTRIBUTES_OF_CLIENTS: Final = 0x1F
 
-read_header = Struct(">8xi4xbIhi8xqqhii").unpack_from
-"""Length, magic, checksum, attributes, last offset delta, largest timestamp, and the producer, its epoch, its sequence
-and how many records there are."""
-
-stamp = Struct(">qii").pack_into  # base offset, length, leader epoch
 _int64 = Struct(">q").pack_into
 _read_int64 = Struct(">q").unpack_from
 

@@ -7,17 +7,12 @@ noted it, because this replica may lead next.
 
 from __future__ import annotations
 
-from struct import Struct
-
-from crc32c import crc32c
-
 from penstock.protocol.errors import CorruptBatch
 from penstock.protocol.record_batch import HEADER_SIZE
+from penstock.protocol.short import open_batch
 from penstock.replication.batches import CONTROL, TRANSACTIONAL
 from penstock.replication.partition import Partition
 from penstock.storage.aborted import read_marker
-
-_header = Struct(">qiibIhi8xqqhi").unpack_from
 
 
 def copy(partition: Partition, records: memoryview, now_ms: int) -> None:
@@ -26,9 +21,9 @@ def copy(partition: Partition, records: memoryview, now_ms: int) -> None:
     store, at, size = partition.log, 0, len(records)
     while size - at >= HEADER_SIZE:
         (
-            base_offset, length, epoch, magic, crc, attributes, last_delta, max_timestamp, producer_id, producer_epoch,
-            sequence,
-        ) = _header(records, at)  # fmt: skip
+            sound, base_offset, length, epoch, magic, attributes, last_delta, max_timestamp, producer_id,
+            producer_epoch, sequence, _,
+        ) = open_batch(records, at)  # fmt: skip
         end = at + 12 + length
         if end > size and length >= HEADER_SIZE - 12:
             return  # the leader had room for no more
@@ -38,9 +33,9 @@ def copy(partition: Partition, records: memoryview, now_ms: int) -> None:
             raise CorruptBatch(f"{partition.name}: a batch at offset {base_offset}, below {store.next_offset}")
         if not store.epochs.latest <= epoch <= partition.leader_epoch:
             raise CorruptBatch(f"{partition.name}: a batch of epoch {epoch} at offset {base_offset}")
-        batch = records[at:end]
-        if crc32c(batch[21:]) != crc:
+        if not sound:
             raise CorruptBatch(f"{partition.name}: the batch at offset {base_offset} is corrupt")
+        batch = records[at:end]
         last_offset = base_offset + last_delta
         partition.stage_copy(batch, end - at, base_offset, last_offset, max_timestamp, epoch, now_ms)
         if producer_id >= 0:

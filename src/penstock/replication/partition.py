@@ -15,19 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from crc32c import crc32c
-
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import HEADER_SIZE
+from penstock.protocol.short import open_batch, stamp
 from penstock.replication.admission import Admission
 from penstock.replication.batches import (
     ATTRIBUTES_OF_CLIENTS,
     COMPRESSION_MASK,
     TRANSACTIONAL,
     check_attributes,
-    read_header,
     refuse,
-    stamp,
     stamp_append_time,
     stamp_max_timestamp,
 )
@@ -131,8 +128,8 @@ class Partition:
         if size < HEADER_SIZE:
             code = ErrorCode.CORRUPT_MESSAGE if size else ErrorCode.INVALID_RECORD
             raise ApiError(code, f"a batch of {size} bytes is shorter than its header")
-        length, magic, crc, attributes, last_delta, max_timestamp, producer_id, epoch, sequence, count = read_header(
-            batch
+        sound, _, length, _, magic, attributes, last_delta, max_timestamp, producer_id, epoch, sequence, count = (
+            open_batch(batch, 0)
         )
         settings = self.settings
         if (
@@ -149,7 +146,7 @@ class Partition:
                 f"The record batch size is {size} bytes, which exceeds max.message.bytes of "
                 f"{settings.max_message_bytes} for {self.name}",
             )
-        if crc32c(batch[21:]) != crc:
+        if not sound:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (crc does not match in {self.name})")
         if attributes & (TRANSACTIONAL | COMPRESSION_MASK):
             check_attributes(attributes, producer_id, may_be_transactional)
@@ -178,7 +175,7 @@ class Partition:
         if settings.log_append_time:
             append_time = max_timestamp = now_ms
             stamp_append_time(batch, attributes, now_ms)
-        stamp(batch, 0, base_offset, length, self.leader_epoch)
+        stamp(batch, base_offset, self.leader_epoch)
         last_offset = base_offset + last_delta
         self._stage(batch, size, base_offset, last_offset, max_timestamp, now_ms)
         if producer_id >= 0:
@@ -249,7 +246,7 @@ class Partition:
             return store.next_offset  # nothing was ever written here: there is nothing to end
         batch = memoryview(aborted.build_marker(producer_id, epoch, marker, now_ms))
         offset, size = store.next_offset, len(batch)
-        stamp(batch, 0, offset, size - 12, self.leader_epoch)
+        stamp(batch, offset, self.leader_epoch)
         self._stage(batch, size, offset, offset, now_ms, now_ms)
         store.end_transaction(producer_id, epoch, marker, offset, now_ms)
         return offset + 1

@@ -7,7 +7,6 @@ decoded. Anything unusual falls back to the ordinary way, which gives the same a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from penstock.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from penstock.protocol.short import AnswerShape, ProduceShape
 from penstock.replication.partition import Partition
 from penstock.server.context import Context
 from penstock.server.handlers.produce import ACKS_ALL, fail
@@ -31,26 +31,23 @@ from penstock.transport.turn import Turn
 FIRST_VERSION: Final = 8  # from here on the answer's variable part is laid out as below
 HEADER_BEFORE_CLIENT: Final = 12  # length, api key, version, correlation id
 
-_int32 = Struct(">i").unpack_from
 _VARIABLE = Struct(">qqq")  # base offset, log append time, log start offset
 _MARK: Final = 0x7EADBEEF_7EADBEEF
 
-Pack = Callable[..., bytes]
 Promise = tuple[Connection, int, "Route", Any, int]
 
 
 class Route:
     """A partition, and how to write the answer for it."""
 
-    __slots__ = ("head", "pack", "partition", "size", "tail", "version")
+    __slots__ = ("fill", "partition", "version")
 
     def __init__(self, partition: Partition, version: int) -> None:
         self.partition = partition
         self.version = version
         whole = b"".join(response_frame(self.response(_MARK, _MARK, _MARK), version, 0))
         at = whole.index(_VARIABLE.pack(_MARK, _MARK, _MARK))
-        self.size, self.head, self.tail = whole[:4], whole[8:at], whole[at + _VARIABLE.size :]
-        self.pack = Struct(f">4si{len(self.head)}sqqq{len(self.tail)}s").pack
+        self.fill = AnswerShape(whole, at).fill
 
     def response(self, base_offset: int, append_time_ms: int, log_start_offset: int) -> ProduceResponse:
         partition = self.partition
@@ -69,8 +66,8 @@ class Route:
 
 class ProduceMemo:
     __slots__ = (
-        "_acks", "_context", "_flexible", "_generation", "_image", "_lane", "_prefix", "_read", "_records_at",
-        "_routes", "_timeout_ms", "_topic", "_turn", "_version",
+        "_acks", "_context", "_generation", "_image", "_lane", "_match", "_routes", "_timeout_ms", "_topic", "_turn",
+        "_version",
     )  # fmt: skip
 
     def __init__(self, lane: ProduceLane, version: int, prefix: bytes, topic: str, acks: int, timeout_ms: int) -> None:
@@ -78,12 +75,8 @@ class ProduceMemo:
         self._turn = lane.turn
         self._context = lane.context
         self._image = lane.context.image
-        self._version = version  # with the api key, 0, above it: the first four bytes of a request
-        self._flexible = version in ProduceRequest.flexible
-        self._prefix = prefix
-        head = Struct(f">ii{len(prefix)}siBBB")  # key and version, correlation id, prefix, partition, length of records
-        self._read = head.unpack_from
-        self._records_at = 4 + head.size
+        self._version = version
+        self._match = ProduceShape(version, prefix, version in ProduceRequest.flexible).match
         self._topic = topic
         self._acks = acks
         self._timeout_ms = timeout_ms
@@ -91,39 +84,16 @@ class ProduceMemo:
         self._generation = self._image.generation
 
     def run(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
-        at = start + self._records_at
-        if at >= stop:
+        found = self._match(data, start, stop)
+        if found is None or self._generation != self._image.generation:
             return False
-        key_and_version, correlation_id, prefix, index, byte, byte_2, byte_3 = self._read(data, start + 4)
-        if prefix != self._prefix or key_and_version != self._version or self._generation != self._image.generation:
-            return False
+        correlation_id, index, at, end = found
         slots = connection.slots
         if connection.unsent > UNSENT_MAX or (slots and (not slots[-1].shared or connection.congested)):
             return False
         route = self._routes.get(index) or self._route(index)
         if route is None:
             return False
-        if self._flexible:
-            # The length is a varint of one to three bytes, one above the size; `at` is behind its third byte. Three
-            # bytes are left behind the records, so the three sets of tags that end a request are empty.
-            if byte < 0x80:
-                at, size = at - 2, byte
-            elif byte_2 < 0x80:
-                at, size = at - 1, byte & 0x7F | byte_2 << 7
-            elif byte_3 < 0x80:
-                size = byte & 0x7F | (byte_2 & 0x7F) << 7 | byte_3 << 14
-            else:
-                return False
-            end = at + size - 1
-            if end + 3 != stop:
-                return False
-        else:
-            at -= 3
-            (size,) = _int32(data, at)
-            at += 4
-            end = at + size
-            if end != stop:
-                return False
         partition, turn = route.partition, self._turn
         if not partition.leads or (partition.in_sync is not None and not partition.in_sync.enough):
             return False
@@ -168,10 +138,7 @@ class ProduceMemo:
         def acknowledge() -> None:
             committed = partition.high_watermark >= next_offset
             if committed if self._acks == ACKS_ALL else partition.failures == failures:
-                answer = route.pack(
-                    route.size, correlation_id, route.head, base_offset, append_time_ms, partition.log.start_offset,
-                    route.tail,
-                )  # fmt: skip
+                answer = route.fill(correlation_id, base_offset, append_time_ms, partition.log.start_offset)
             else:
                 answer = route.failure(correlation_id, partition.failure())
             connection.answer(slot, [answer])
@@ -200,9 +167,7 @@ class ProduceLane:
             elif partition.failures == failures:
                 base_offset, _, append_time_ms = appended
                 start = partition.log.start_offset
-                connection.send(
-                    route.pack(route.size, correlation_id, route.head, base_offset, append_time_ms, start, route.tail)
-                )
+                connection.send(route.fill(correlation_id, base_offset, append_time_ms, start))
             else:
                 connection.send(route.failure(correlation_id, partition.failure()))
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from penstock.transport.memory import MemoryBudget
+from penstock.transport.sockets import stream
 from penstock.transport.turn import RECEIVE_BYTES, ReceiveBuffer, Turn
 
 log = logging.getLogger("penstock.transport")
@@ -79,9 +80,9 @@ connection was closed."""
 class Connection:
     __slots__ = (
         "_large", "_large_have", "_large_need", "_large_turn", "_loop", "_memory", "_on_close", "_out", "_partial",
-        "_ranges", "_reading", "_sending", "_writing", "active", "candidate", "charged", "closed", "dispatch", "fd",
-        "frame_max", "host", "listener", "memo", "promised", "served", "session", "slots", "sock", "turn", "unsent",
-        "waiting_for",
+        "_ranges", "_reading", "_receive", "_send", "_sending", "_writing", "active", "candidate", "charged", "closed",
+        "dispatch", "fd", "frame_max", "host", "listener", "memo", "promised", "served", "session", "slots", "sock",
+        "turn", "unsent", "waiting_for",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +101,8 @@ class Connection:
         self._loop = loop
         self.sock = sock
         self.fd = sock.fileno()
+        through = stream(sock)
+        self._receive, self._send = through.receive, through.send
         self.host = host
         self.listener = listener
         self.turn = turn
@@ -138,17 +141,13 @@ class Connection:
             self._receive_large()
             return
         buffer = self.turn.buffer()
-        view, have = buffer.view, len(self._partial)
+        have = len(self._partial)
         if have:
-            view[:have] = self._partial
-        try:
-            received = self.sock.recv_into(view[have:] if have else view)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            received = 0
-        if not received:
-            self.close()
+            buffer.view[:have] = self._partial
+        received = self._receive(buffer.bytes, have, RECEIVE_BYTES)
+        if received <= 0:
+            if received == 0:
+                self.close()
             return
         self._partial = b""
         self._frames(buffer, have + received)
@@ -227,14 +226,10 @@ class Connection:
             return
         large = self._large
         assert large is not None
-        try:
-            received = self.sock.recv_into(large.view[have : min(need, len(large.bytes))])
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            received = 0
-        if not received:
-            self.close()
+        received = self._receive(large.bytes, have, min(need, len(large.bytes)))
+        if received <= 0:
+            if received == 0:
+                self.close()
             return
         self._large_have = have + received
         if self._large_have == need:
@@ -382,10 +377,11 @@ class Connection:
                 self._send_all(out)
             else:
                 answers = out[0] if len(out) == 1 else b"".join(out)
-                sent = self.sock.send(answers)
-                out.clear()
-                if sent < len(answers):
-                    out.append(memoryview(answers)[sent:])
+                sent = self._send(answers)
+                if sent == len(answers):
+                    out.clear()
+                elif sent >= 0:
+                    self._out = [memoryview(answers)[sent:]]
         except BlockingIOError:
             pass
         except OSError:

@@ -1,0 +1,377 @@
+/* What the short ways do with the bytes of every request: compare, take apart, check, stamp, answer.
+ *
+ * pure_short.py is the same in Python, and the reference for what each thing here does: the two pass the same tests.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <nmmintrin.h>
+#define HAS_SSE 1
+#endif
+
+#define HEADER_SIZE 61        /* of a record batch */
+#define LENGTH_COUNTS_FROM 12 /* the length counts what comes behind it */
+#define SUMMED_FROM 21        /* what the checksum covers */
+#define BEFORE_CLIENT 12      /* length, api key, version, correlation id */
+#define SUMMED_HERE_MAX 2048  /* more is faster in the library, whose call takes longer */
+
+static PyObject *library_crc32c;
+static int has_sse;
+
+static uint16_t read16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
+static uint32_t read32(const uint8_t *at) { return (uint32_t)read16(at) << 16 | read16(at + 2); }
+static uint64_t read64(const uint8_t *at) { return (uint64_t)read32(at) << 32 | read32(at + 4); }
+
+static void write32(uint8_t *at, uint32_t value)
+{
+    for (int n = 3; n >= 0; n--, value >>= 8)
+        at[n] = (uint8_t)value;
+}
+
+static void write64(uint8_t *at, uint64_t value)
+{
+    write32(at, (uint32_t)(value >> 32));
+    write32(at + 4, (uint32_t)value);
+}
+
+/* A whole number among the arguments. */
+static int64_t number(PyObject *argument) { return PyLong_AsLongLong(argument); }
+
+static int takes(const char *name, Py_ssize_t count, Py_ssize_t wanted)
+{
+    if (count != wanted)
+        PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, not %zd", name, wanted, count);
+    return count == wanted;
+}
+
+/* The bytes of a bytearray or of a view, which is what requests come in, without asking for a buffer. */
+static uint8_t *bytes_of(PyObject *object, Py_ssize_t *size)
+{
+    if (PyByteArray_CheckExact(object)) {
+        *size = PyByteArray_GET_SIZE(object);
+        return (uint8_t *)PyByteArray_AS_STRING(object);
+    }
+    if (PyMemoryView_Check(object)) {
+        Py_buffer *view = PyMemoryView_GET_BUFFER(object);
+        if (view->obj != NULL && view->itemsize == 1 && PyBuffer_IsContiguous(view, 'C')) {
+            *size = view->len;
+            return view->buf;
+        }
+    }
+    PyErr_SetString(PyExc_TypeError, "a bytearray or a view of bytes is needed");
+    return NULL;
+}
+
+/* ---- checksums */
+
+#ifdef HAS_SSE
+__attribute__((target("sse4.2"))) static uint32_t crc32c_here(const uint8_t *at, Py_ssize_t size)
+{
+    uint64_t sum = 0xFFFFFFFF;
+    for (; size >= 8; at += 8, size -= 8) {
+        uint64_t word;
+        memcpy(&word, at, 8);
+        sum = _mm_crc32_u64(sum, word);
+    }
+    for (; size > 0; at++, size--)
+        sum = _mm_crc32_u8((uint32_t)sum, *at);
+    return ~(uint32_t)sum;
+}
+#endif
+
+/* 0 if it was found out. */
+static int crc32c(uint8_t *at, Py_ssize_t size, uint32_t *sum)
+{
+#ifdef HAS_SSE
+    if (has_sse && size <= SUMMED_HERE_MAX) {
+        *sum = crc32c_here(at, size);
+        return 0;
+    }
+#endif
+    PyObject *view = PyMemoryView_FromMemory((char *)at, size, PyBUF_READ);
+    if (view == NULL)
+        return -1;
+    PyObject *found = PyObject_CallOneArg(library_crc32c, view);
+    Py_DECREF(view);
+    if (found == NULL)
+        return -1;
+    *sum = (uint32_t)PyLong_AsUnsignedLongMask(found);
+    Py_DECREF(found);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* ---- batches */
+
+static PyObject *open_batch(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_ssize_t size;
+    if (!takes("open_batch", count, 2))
+        return NULL;
+    uint8_t *batch = bytes_of(arguments[0], &size);
+    int64_t at = number(arguments[1]);
+    if (batch == NULL || (at == -1 && PyErr_Occurred()))
+        return NULL;
+    if (at < 0 || size < HEADER_SIZE || at > size - HEADER_SIZE) {
+        PyErr_SetString(PyExc_ValueError, "there is no header of a batch");
+        return NULL;
+    }
+    batch += at;
+    size -= at;
+    int32_t length = (int32_t)read32(batch + 8);
+    int sound = 0;
+    if (length >= HEADER_SIZE - LENGTH_COUNTS_FROM && length <= size - LENGTH_COUNTS_FROM) {
+        uint32_t sum;
+        if (crc32c(batch + SUMMED_FROM, length + LENGTH_COUNTS_FROM - SUMMED_FROM, &sum) < 0)
+            return NULL;
+        sound = sum == read32(batch + 17);
+    }
+    int64_t fields[] = {
+        (int64_t)read64(batch), length, (int32_t)read32(batch + 12), (int8_t)batch[16], (int16_t)read16(batch + 21),
+        (int32_t)read32(batch + 23), (int64_t)read64(batch + 35), (int64_t)read64(batch + 43),
+        (int16_t)read16(batch + 51), (int32_t)read32(batch + 53), (int32_t)read32(batch + 57),
+    };
+    Py_ssize_t many = sizeof fields / sizeof *fields;
+    PyObject *opened = PyTuple_New(many + 1);
+    if (opened == NULL)
+        return NULL;
+    PyTuple_SET_ITEM(opened, 0, PyBool_FromLong(sound));
+    for (Py_ssize_t n = 0; n < many; n++) {
+        PyObject *field = PyLong_FromLongLong(fields[n]);
+        if (field == NULL) {
+            Py_DECREF(opened);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(opened, n + 1, field);
+    }
+    return opened;
+}
+
+static PyObject *stamp(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_ssize_t size;
+    if (!takes("stamp", count, 3))
+        return NULL;
+    uint8_t *batch = bytes_of(arguments[0], &size);
+    if (batch == NULL)
+        return NULL;
+    int64_t base_offset = number(arguments[1]), leader_epoch = number(arguments[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (size < HEADER_SIZE || (PyMemoryView_Check(arguments[0]) && PyMemoryView_GET_BUFFER(arguments[0])->readonly)) {
+        PyErr_SetString(PyExc_ValueError, "there is no header of a batch to be written to");
+        return NULL;
+    }
+    write64(batch, (uint64_t)base_offset);
+    write32(batch + 12, (uint32_t)leader_epoch);
+    Py_RETURN_NONE;
+}
+
+/* ---- requests of one kind */
+
+typedef struct {
+    PyObject_HEAD
+    uint32_t key_and_version;
+    int flexible;
+    PyObject *prefix;
+} ProduceShape;
+
+static PyObject *produce_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    int version, flexible;
+    PyObject *prefix;
+    if (keywords != NULL && PyDict_GET_SIZE(keywords)) {
+        PyErr_SetString(PyExc_TypeError, "ProduceShape takes no keywords");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(arguments, "iSp", &version, &prefix, &flexible))
+        return NULL;
+    ProduceShape *self = (ProduceShape *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->key_and_version = (uint32_t)version; /* the key of Produce is 0 */
+        self->prefix = Py_NewRef(prefix);
+        self->flexible = flexible;
+    }
+    return (PyObject *)self;
+}
+
+static void produce_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    Py_CLEAR(((ProduceShape *)object)->prefix);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *produce_match(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
+{
+    ProduceShape *self = (ProduceShape *)object;
+    Py_ssize_t size;
+    if (!takes("match", count, 3))
+        return NULL;
+    uint8_t *data = bytes_of(arguments[0], &size);
+    int64_t start = number(arguments[1]), stop = number(arguments[2]);
+    if (data == NULL || PyErr_Occurred())
+        return NULL;
+    Py_ssize_t common = PyBytes_GET_SIZE(self->prefix);
+    int64_t at = start + BEFORE_CLIENT + common; /* of the partition; its length is four bytes, or up to three */
+    if (start < 0 || stop > size || at + 4 + 3 >= stop)
+        Py_RETURN_NONE;
+    if (read32(data + start + 4) != self->key_and_version ||
+        memcmp(data + start + BEFORE_CLIENT, PyBytes_AS_STRING(self->prefix), common) != 0)
+        Py_RETURN_NONE;
+    int32_t index = (int32_t)read32(data + at);
+    int64_t end;
+    at += 4;
+    if (self->flexible) {
+        /* A varint of one to three bytes, one above the size. Three bytes are left behind the records, so the three
+         * sets of tags that end a request are empty. */
+        uint32_t length = data[at] & 0x7F;
+        int more = data[at++] >= 0x80;
+        for (int shift = 7; more && shift <= 14; shift += 7) {
+            length |= (uint32_t)(data[at] & 0x7F) << shift;
+            more = data[at++] >= 0x80;
+        }
+        if (more)
+            Py_RETURN_NONE;
+        end = at + (int64_t)length - 1;
+        if (end + 3 != stop)
+            Py_RETURN_NONE;
+    } else {
+        end = at + 4 + (int32_t)read32(data + at);
+        at += 4;
+        if (end != stop)
+            Py_RETURN_NONE;
+    }
+    if (end < at)
+        Py_RETURN_NONE;
+    return Py_BuildValue("(iiLL)", (int32_t)read32(data + start + 8), index, (long long)at, (long long)end);
+}
+
+static PyMethodDef produce_methods[] = {
+    {"match", (PyCFunction)(void (*)(void))produce_match, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot produce_slots[] = {
+    {Py_tp_new, produce_new},
+    {Py_tp_dealloc, produce_dealloc},
+    {Py_tp_methods, produce_methods},
+    {0, NULL},
+};
+static PyType_Spec produce_spec = {
+    "penstock.protocol._short.ProduceShape", sizeof(ProduceShape), 0, Py_TPFLAGS_DEFAULT, produce_slots,
+};
+
+/* ---- answers of one kind */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *frame;
+    Py_ssize_t at;
+} AnswerShape;
+
+static PyObject *answer_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    PyObject *frame;
+    Py_ssize_t at;
+    if (keywords != NULL && PyDict_GET_SIZE(keywords)) {
+        PyErr_SetString(PyExc_TypeError, "AnswerShape takes no keywords");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(arguments, "Sn", &frame, &at))
+        return NULL;
+    if (at < 8 || at > PyBytes_GET_SIZE(frame) - 24) {
+        PyErr_SetString(PyExc_ValueError, "the three numbers must stand within the frame, behind its header");
+        return NULL;
+    }
+    AnswerShape *self = (AnswerShape *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->frame = Py_NewRef(frame);
+        self->at = at;
+    }
+    return (PyObject *)self;
+}
+
+static void answer_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    Py_CLEAR(((AnswerShape *)object)->frame);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *answer_fill(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
+{
+    AnswerShape *self = (AnswerShape *)object;
+    if (!takes("fill", count, 4))
+        return NULL;
+    int64_t given[4];
+    for (int n = 0; n < 4; n++)
+        given[n] = number(arguments[n]);
+    if (PyErr_Occurred())
+        return NULL;
+    PyObject *filled = PyBytes_FromStringAndSize(PyBytes_AS_STRING(self->frame), PyBytes_GET_SIZE(self->frame));
+    if (filled == NULL)
+        return NULL;
+    uint8_t *frame = (uint8_t *)PyBytes_AS_STRING(filled);
+    write32(frame + 4, (uint32_t)given[0]);
+    for (int n = 0; n < 3; n++)
+        write64(frame + self->at + 8 * n, (uint64_t)given[n + 1]);
+    return filled;
+}
+
+static PyMethodDef answer_methods[] = {
+    {"fill", (PyCFunction)(void (*)(void))answer_fill, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot answer_slots[] = {
+    {Py_tp_new, answer_new},
+    {Py_tp_dealloc, answer_dealloc},
+    {Py_tp_methods, answer_methods},
+    {0, NULL},
+};
+static PyType_Spec answer_spec = {
+    "penstock.protocol._short.AnswerShape", sizeof(AnswerShape), 0, Py_TPFLAGS_DEFAULT, answer_slots,
+};
+
+/* ---- the module */
+
+static PyMethodDef functions[] = {
+    {"open_batch", (PyCFunction)(void (*)(void))open_batch, METH_FASTCALL, NULL},
+    {"stamp", (PyCFunction)(void (*)(void))stamp, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "penstock.protocol._short", NULL, -1, functions, NULL, NULL, NULL, NULL,
+};
+
+static int add_type(PyObject *module, const char *name, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromSpec(spec);
+    int added = type == NULL ? -1 : PyModule_AddObjectRef(module, name, type);
+    Py_XDECREF(type);
+    return added;
+}
+
+PyMODINIT_FUNC PyInit__short(void)
+{
+#ifdef HAS_SSE
+    has_sse = __builtin_cpu_supports("sse4.2");
+#endif
+    PyObject *library = PyImport_ImportModule("crc32c");
+    if (library == NULL)
+        return NULL;
+    library_crc32c = PyObject_GetAttrString(library, "crc32c");
+    Py_DECREF(library);
+    if (library_crc32c == NULL)
+        return NULL;
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && (add_type(module, "ProduceShape", &produce_spec) < 0 ||
+                           add_type(module, "AnswerShape", &answer_spec) < 0)) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

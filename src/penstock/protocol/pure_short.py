@@ -1,0 +1,108 @@
+"""What the short ways do with the bytes of every request: compare, take apart, check, stamp, answer.
+
+`_short.c` does the same, with the same names, where a C compiler was found.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from crc32c import crc32c
+
+Buffer = bytearray | memoryview
+
+Opened = tuple[bool, int, int, int, int, int, int, int, int, int, int, int]
+"""Whether the batch is whole and its checksum right; base offset, length, leader epoch, magic, attributes, last offset
+delta, largest timestamp, producer id, its epoch, its sequence, how many records."""
+
+BEFORE_CLIENT = 12  # length, api key, version, correlation id
+HEADER_SIZE = 61
+LENGTH_COUNTS_FROM = 12
+SUMMED_FROM = 21
+
+_header = Struct(">qiibIhi8xqqhii").unpack_from
+_int32 = Struct(">i").unpack_from
+_put_int32 = Struct(">i").pack_into
+_put_int64 = Struct(">q").pack_into
+_put_numbers = Struct(">qqq").pack_into
+
+
+def open_batch(buffer: Buffer, at: int) -> Opened:
+    """The header of the batch that begins there."""
+    size = len(buffer) - at
+    if at < 0 or size < HEADER_SIZE:
+        raise ValueError("there is no header of a batch")
+    base_offset, length, epoch, magic, crc, *rest = _header(buffer, at)
+    sound = False
+    if HEADER_SIZE - LENGTH_COUNTS_FROM <= length <= size - LENGTH_COUNTS_FROM:
+        sound = crc32c(memoryview(buffer)[at + SUMMED_FROM : at + LENGTH_COUNTS_FROM + length]) == crc
+    attributes, last_delta, max_timestamp, producer_id, producer_epoch, sequence, count = rest
+    return (
+        sound, base_offset, length, epoch, magic, attributes, last_delta, max_timestamp, producer_id, producer_epoch,
+        sequence, count,
+    )  # fmt: skip
+
+
+def stamp(batch: Buffer, base_offset: int, leader_epoch: int) -> None:
+    """What a leader writes into a batch; neither is under its checksum."""
+    if len(batch) < HEADER_SIZE or memoryview(batch).readonly:
+        raise ValueError("there is no header of a batch to be written to")
+    _put_int64(batch, 0, base_offset)
+    _put_int32(batch, LENGTH_COUNTS_FROM, leader_epoch)
+
+
+class ProduceShape:
+    """Produce requests of one partition each, that are alike up to its index but for their correlation ids."""
+
+    __slots__ = ("_flexible", "_prefix", "_version")
+
+    def __init__(self, version: int, prefix: bytes, flexible: bool) -> None:
+        """The prefix is what stands between the correlation id and the partition's index."""
+        self._version = version
+        self._prefix = prefix
+        self._flexible = flexible
+
+    def match(self, data: Buffer, start: int, stop: int) -> tuple[int, int, int, int] | None:
+        """Correlation id, partition, and where its records begin and end. None if the request is of another kind."""
+        at = start + BEFORE_CLIENT + len(self._prefix)
+        if start < 0 or stop > len(data) or at + 4 + 3 >= stop:
+            return None
+        if _int32(data, start + 4)[0] != self._version or bytes(data[start + BEFORE_CLIENT : at]) != self._prefix:
+            return None  # the key of Produce is 0
+        (index,) = _int32(data, at)
+        at += 4
+        if self._flexible:
+            # A varint of one to three bytes, one above the size. Three bytes are left behind the records, so the three
+            # sets of tags that end a request are empty.
+            length, shift, byte = 0, 0, 0x80
+            while byte >= 0x80 and shift <= 14:
+                byte = data[at]
+                length |= (byte & 0x7F) << shift
+                at, shift = at + 1, shift + 7
+            end = at + length - 1
+            if byte >= 0x80 or end + 3 != stop:
+                return None
+        else:
+            end = at + 4 + _int32(data, at)[0]
+            at += 4
+            if end != stop:
+                return None
+        return (_int32(data, start + 8)[0], index, at, end) if at <= end else None
+
+
+class AnswerShape:
+    """Answers that differ in their correlation ids and in three numbers, which stand one behind another."""
+
+    __slots__ = ("_at", "_frame")
+
+    def __init__(self, frame: bytes, at: int) -> None:
+        if not 8 <= at <= len(frame) - 24:
+            raise ValueError("the three numbers must stand within the frame, behind its header")
+        self._frame = frame
+        self._at = at
+
+    def fill(self, correlation_id: int, first: int, second: int, third: int) -> bytes:
+        filled = bytearray(self._frame)
+        _put_int32(filled, 4, correlation_id)
+        _put_numbers(filled, self._at, first, second, third)
+        return bytes(filled)
