@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from penstock.protocol import pure_short, short
 from penstock.protocol.codec import encode_bytes
+from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.protocol.record_batch import HEADER, HEADER_SIZE, Record, build_batch, read_header
+from penstock.protocol.wire import uvarint
 
 TWINS: list[ModuleType] = [pure_short]
 if short.COMPILED:
@@ -191,6 +193,89 @@ def test_the_numbers_of_an_answer_stand_within_it(twin: ModuleType, at: int) -> 
         twin.AnswerShape(bytes(50), at)
 
 
+def fetch(version: int, asked: tuple[int, int, int, int, int], correlation_id: int = 7) -> bytearray:
+    index, epoch, offset, last_epoch, max_bytes = asked
+    partition = FetchPartition(
+        partition=index, current_leader_epoch=epoch, fetch_offset=offset, last_fetched_epoch=last_epoch,
+        log_start_offset=-1, partition_max_bytes=max_bytes,
+    )  # fmt: skip
+    topic = FetchTopic(topic="t" if version < 13 else "", topic_id=bytes(16), partitions=[partition])
+    body = encode_bytes(FetchRequest(max_wait_ms=1, min_bytes=1, session_epoch=-1, topics=[topic]), version)
+    tags = b"\0" if version >= 12 else b""
+    frame = struct.pack(">hhi", 1, version, correlation_id) + CLIENT + tags + body
+    return bytearray(struct.pack(">i", len(frame)) + frame)
+
+
+def fetch_shape(twin: ModuleType, version: int) -> pure_short.FetchShape:
+    marked = fetch(version, (0x7EADBEEF, 1, 2, 3, 4))
+    at = marked.index(struct.pack(">i", 0x7EADBEEF))
+    tail = marked[at + (32 if version >= 12 else 28) :]
+    found: pure_short.FetchShape = twin.FetchShape(version, bytes(marked[12:at]), bytes(tail), version >= 12)
+    return found
+
+
+@twins
+@pytest.mark.parametrize("version", [9, 11, 12, 13, 17])
+@given(asked=st.tuples(INT32, INT32, INT64, INT32, INT32), correlation_id=INT32, before=st.integers(0, 9))
+def test_a_fetch_of_the_kind_says_what_it_asks(
+    twin: ModuleType, version: int, asked: tuple[int, int, int, int, int], correlation_id: int, before: int
+) -> None:
+    frame = fetch(version, asked, correlation_id)
+    data = bytearray(before) + frame + b"behind"
+    last_epoch = asked[3] if version >= 12 else -1
+    expected = (correlation_id, *asked[:3], last_epoch, asked[4])
+    assert fetch_shape(twin, version).match(data, before, before + len(frame)) == expected
+
+
+@twins
+@pytest.mark.parametrize("version", [11, 13])
+def test_a_fetch_of_another_kind_is_none(twin: ModuleType, version: int) -> None:
+    frame, known = fetch(version, (1, 2, 3, 4, 5)), fetch_shape(twin, version)
+    index_at = frame.index(struct.pack(">ii", 1, 2))
+    tail_at = index_at + (32 if version >= 12 else 28)
+    for at in [5, 7, *range(12, index_at), *range(tail_at, len(frame))]:
+        other = bytearray(frame)
+        other[at] ^= 1
+        assert known.match(other, 0, len(other)) is None, at
+    for stop in range(len(frame)):
+        assert known.match(frame, 0, stop) is None
+    assert known.match(frame, 0, len(frame) + 1) is None
+    assert known.match(frame, -1, len(frame)) is None
+
+
+@twins
+@pytest.mark.parametrize("flexible", [False, True])
+@given(
+    correlation_id=INT32, numbers=st.tuples(INT64, INT64, INT64), at=st.integers(8, 20), tail=st.binary(max_size=3),
+    size=st.integers(0, 300) | st.sampled_from([126, 127, 16_382, 16_383, 16_384]),
+)  # fmt: skip
+def test_an_answer_with_records_knows_its_length(
+    twin: ModuleType,
+    flexible: bool,
+    correlation_id: int,
+    numbers: tuple[int, int, int],
+    at: int,
+    tail: bytes,
+    size: int,
+) -> None:
+    head, records = bytes(range(50)), bytes(n % 251 for n in range(size))
+    shape = twin.RecordsShape(head, at, tail, flexible)
+    length = uvarint(size + 1) if flexible else struct.pack(">i", size)
+    total = struct.pack(">i", 50 - 4 + len(length) + size + len(tail))
+    expected = total + struct.pack(">i", correlation_id) + head[8:at] + struct.pack(">qqq", *numbers) + head[at + 24 :]
+    assert shape.before(correlation_id, size, *numbers) == expected + length
+    assert shape.around(correlation_id, records, *numbers) == expected + length + records + tail
+
+
+@twins
+def test_records_that_fit_into_no_frame_are_refused(twin: ModuleType) -> None:
+    shape = twin.RecordsShape(bytes(50), 8, b"", True)
+    assert len(shape.before(1, 2**31 - 60, 2, 3, 4)) == 55
+    for size in (-1, 2**31 - 50, 2**40):
+        with pytest.raises(ValueError):
+            shape.before(1, size, 2, 3, 4)
+
+
 @pytest.mark.skipif(not short.COMPILED, reason="in Python everything has a length")
 def test_arguments_of_the_wrong_type_are_refused_in_c() -> None:
     for call in (
@@ -203,7 +288,13 @@ def test_arguments_of_the_wrong_type_are_refused_in_c() -> None:
         lambda: _short.ProduceShape(9, b"", True).match(bytearray(100), None, 9),
         lambda: _short.ProduceShape(9, b"", flexible=True),
         lambda: _short.ProduceShape("9", b"", True),
+        lambda: _short.FetchShape(9, b"", b"", True).match(bytearray(100), None, 9),
+        lambda: _short.FetchShape(9, b"", "", True),
         lambda: _short.AnswerShape("", 8),
+        lambda: _short.RecordsShape(bytes(50), 8, None, True),
+        lambda: _short.RecordsShape(bytes(50), 8, b"", True).before(1, 2, 3, 4),
+        lambda: _short.RecordsShape(bytes(50), 8, b"", True).before(1, None, 3, 4, 5),
+        lambda: _short.RecordsShape(bytes(50), 8, b"", True).around(1, 2, 3, 4, 5),
         lambda: _short.AnswerShape(bytes(50), 8).fill(1, 2, 3),
         lambda: _short.AnswerShape(bytes(50), 8).fill(1, 2, 3, None),
     ):

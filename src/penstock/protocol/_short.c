@@ -263,6 +263,82 @@ static PyType_Spec produce_spec = {
     "penstock.protocol._short.ProduceShape", sizeof(ProduceShape), 0, Py_TPFLAGS_DEFAULT, produce_slots,
 };
 
+typedef struct {
+    PyObject_HEAD
+    uint32_t key_and_version;
+    int has_last_epoch;
+    PyObject *prefix, *tail;
+} FetchShape;
+
+static PyObject *fetch_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    int version, has_last_epoch;
+    PyObject *prefix, *tail;
+    if (keywords != NULL && PyDict_GET_SIZE(keywords)) {
+        PyErr_SetString(PyExc_TypeError, "FetchShape takes no keywords");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(arguments, "iSSp", &version, &prefix, &tail, &has_last_epoch))
+        return NULL;
+    FetchShape *self = (FetchShape *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->key_and_version = 1 << 16 | (uint32_t)version;
+        self->has_last_epoch = has_last_epoch;
+        self->prefix = Py_NewRef(prefix);
+        self->tail = Py_NewRef(tail);
+    }
+    return (PyObject *)self;
+}
+
+static void fetch_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    Py_CLEAR(((FetchShape *)object)->prefix);
+    Py_CLEAR(((FetchShape *)object)->tail);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *fetch_match(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
+{
+    FetchShape *self = (FetchShape *)object;
+    Py_ssize_t size;
+    if (!takes("match", count, 3))
+        return NULL;
+    uint8_t *data = bytes_of(arguments[0], &size);
+    int64_t start = number(arguments[1]), stop = number(arguments[2]);
+    if (data == NULL || PyErr_Occurred())
+        return NULL;
+    Py_ssize_t before = PyBytes_GET_SIZE(self->prefix), behind = PyBytes_GET_SIZE(self->tail);
+    /* Partition, current leader epoch, fetch offset, [last fetched epoch,] log start offset, partition max bytes. */
+    int asked_size = self->has_last_epoch ? 32 : 28;
+    if (start < 0 || stop > size || start + BEFORE_CLIENT + before + asked_size + behind != stop)
+        Py_RETURN_NONE;
+    uint8_t *frame = data + start, *asked = frame + BEFORE_CLIENT + before;
+    if (read32(frame + 4) != self->key_and_version ||
+        memcmp(frame + BEFORE_CLIENT, PyBytes_AS_STRING(self->prefix), before) != 0 ||
+        memcmp(asked + asked_size, PyBytes_AS_STRING(self->tail), behind) != 0)
+        Py_RETURN_NONE;
+    return Py_BuildValue(
+        "(iiiLii)", (int32_t)read32(frame + 8), (int32_t)read32(asked), (int32_t)read32(asked + 4),
+        (long long)read64(asked + 8), self->has_last_epoch ? (int32_t)read32(asked + 16) : -1,
+        (int32_t)read32(asked + asked_size - 4));
+}
+
+static PyMethodDef fetch_methods[] = {
+    {"match", (PyCFunction)(void (*)(void))fetch_match, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot fetch_slots[] = {
+    {Py_tp_new, fetch_new},
+    {Py_tp_dealloc, fetch_dealloc},
+    {Py_tp_methods, fetch_methods},
+    {0, NULL},
+};
+static PyType_Spec fetch_spec = {
+    "penstock.protocol._short.FetchShape", sizeof(FetchShape), 0, Py_TPFLAGS_DEFAULT, fetch_slots,
+};
+
 /* ---- answers of one kind */
 
 typedef struct {
@@ -335,6 +411,126 @@ static PyType_Spec answer_spec = {
     "penstock.protocol._short.AnswerShape", sizeof(AnswerShape), 0, Py_TPFLAGS_DEFAULT, answer_slots,
 };
 
+/* ---- answers with records in them */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *head, *tail;
+    Py_ssize_t at;
+    int flexible;
+} RecordsShape;
+
+static PyObject *records_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    PyObject *head, *tail;
+    Py_ssize_t at;
+    int flexible;
+    if (keywords != NULL && PyDict_GET_SIZE(keywords)) {
+        PyErr_SetString(PyExc_TypeError, "RecordsShape takes no keywords");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(arguments, "SnSp", &head, &at, &tail, &flexible))
+        return NULL;
+    if (at < 8 || at > PyBytes_GET_SIZE(head) - 24) {
+        PyErr_SetString(PyExc_ValueError, "the three numbers must stand within the frame, behind its header");
+        return NULL;
+    }
+    RecordsShape *self = (RecordsShape *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->head = Py_NewRef(head);
+        self->tail = Py_NewRef(tail);
+        self->at = at;
+        self->flexible = flexible;
+    }
+    return (PyObject *)self;
+}
+
+static void records_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    Py_CLEAR(((RecordsShape *)object)->head);
+    Py_CLEAR(((RecordsShape *)object)->tail);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+/* What stands before so many records, with room for `more` bytes behind it. The first of the arguments is the
+ * correlation id, the last three are the numbers. */
+static PyObject *records_begun(RecordsShape *self, PyObject *const *arguments, int64_t size, Py_ssize_t more)
+{
+    int64_t given[] = {number(arguments[0]), number(arguments[2]), number(arguments[3]), number(arguments[4])};
+    if (PyErr_Occurred())
+        return NULL;
+    uint8_t length[5];
+    Py_ssize_t width = 4, common = PyBytes_GET_SIZE(self->head), tail = PyBytes_GET_SIZE(self->tail);
+    if (size < 0 || size > INT32_MAX - common - tail - 5) {
+        PyErr_SetString(PyExc_ValueError, "so many records do not fit into a frame");
+        return NULL;
+    }
+    if (self->flexible) {
+        uint32_t rest = (uint32_t)size + 1;
+        for (width = 0; rest >= 0x80; rest >>= 7)
+            length[width++] = (uint8_t)(rest | 0x80);
+        length[width++] = (uint8_t)rest;
+    } else
+        write32(length, (uint32_t)size);
+    PyObject *begun = PyBytes_FromStringAndSize(NULL, common + width + more);
+    if (begun == NULL)
+        return NULL;
+    uint8_t *frame = (uint8_t *)PyBytes_AS_STRING(begun);
+    memcpy(frame, PyBytes_AS_STRING(self->head), common);
+    memcpy(frame + common, length, width);
+    write32(frame, (uint32_t)(common - 4 + width + size + tail));
+    write32(frame + 4, (uint32_t)given[0]);
+    for (int n = 0; n < 3; n++)
+        write64(frame + self->at + 8 * n, (uint64_t)given[n + 1]);
+    return begun;
+}
+
+static PyObject *records_before(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!takes("before", count, 5))
+        return NULL;
+    int64_t size = number(arguments[1]);
+    if (size == -1 && PyErr_Occurred())
+        return NULL;
+    return records_begun((RecordsShape *)object, arguments, size, 0);
+}
+
+static PyObject *records_around(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
+{
+    RecordsShape *self = (RecordsShape *)object;
+    if (!takes("around", count, 5))
+        return NULL;
+    if (!PyBytes_Check(arguments[1])) {
+        PyErr_SetString(PyExc_TypeError, "records are bytes");
+        return NULL;
+    }
+    Py_ssize_t size = PyBytes_GET_SIZE(arguments[1]), tail = PyBytes_GET_SIZE(self->tail);
+    PyObject *whole = records_begun(self, arguments, size, size + tail);
+    if (whole == NULL)
+        return NULL;
+    char *end = PyBytes_AS_STRING(whole) + PyBytes_GET_SIZE(whole);
+    memcpy(end - tail - size, PyBytes_AS_STRING(arguments[1]), size);
+    memcpy(end - tail, PyBytes_AS_STRING(self->tail), tail);
+    return whole;
+}
+
+static PyMethodDef records_methods[] = {
+    {"before", (PyCFunction)(void (*)(void))records_before, METH_FASTCALL, NULL},
+    {"around", (PyCFunction)(void (*)(void))records_around, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot records_slots[] = {
+    {Py_tp_new, records_new},
+    {Py_tp_dealloc, records_dealloc},
+    {Py_tp_methods, records_methods},
+    {0, NULL},
+};
+static PyType_Spec records_spec = {
+    "penstock.protocol._short.RecordsShape", sizeof(RecordsShape), 0, Py_TPFLAGS_DEFAULT, records_slots,
+};
+
 /* ---- the module */
 
 static PyMethodDef functions[] = {
@@ -369,7 +565,9 @@ PyMODINIT_FUNC PyInit__short(void)
         return NULL;
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && (add_type(module, "ProduceShape", &produce_spec) < 0 ||
-                           add_type(module, "AnswerShape", &answer_spec) < 0)) {
+                           add_type(module, "FetchShape", &fetch_spec) < 0 ||
+                           add_type(module, "AnswerShape", &answer_spec) < 0 ||
+                           add_type(module, "RecordsShape", &records_spec) < 0)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -9,6 +9,8 @@ from struct import Struct
 
 from crc32c import crc32c
 
+from penstock.protocol.wire import uvarint
+
 Buffer = bytearray | memoryview
 
 Opened = tuple[bool, int, int, int, int, int, int, int, int, int, int, int]
@@ -90,6 +92,35 @@ class ProduceShape:
         return (_int32(data, start + 8)[0], index, at, end) if at <= end else None
 
 
+class FetchShape:
+    """Fetch requests of one partition each, that are alike but for their correlation ids and what they ask of it."""
+
+    __slots__ = ("_asked", "_has_last_epoch", "_key_and_version", "_prefix", "_tail")
+
+    def __init__(self, version: int, prefix: bytes, tail: bytes, has_last_epoch: bool) -> None:
+        """The prefix stands between the correlation id and the partition, the tail behind it."""
+        self._key_and_version = 1 << 16 | version
+        self._prefix = prefix
+        self._tail = tail
+        self._has_last_epoch = has_last_epoch
+        # Partition, current leader epoch, fetch offset, [last fetched epoch,] log start offset, partition max bytes.
+        self._asked = Struct(">iiqiqi" if has_last_epoch else ">iiqqi")
+
+    def match(self, data: Buffer, start: int, stop: int) -> tuple[int, int, int, int, int, int] | None:
+        """Correlation id, partition, current leader epoch, offset, the epoch of the batch before it or -1, and how many
+        bytes at most. None if the request is of another kind."""
+        at = start + BEFORE_CLIENT + len(self._prefix)
+        tail_at = at + self._asked.size
+        if start < 0 or stop > len(data) or tail_at + len(self._tail) != stop:
+            return None
+        if _int32(data, start + 4)[0] != self._key_and_version or bytes(data[tail_at:stop]) != self._tail:
+            return None
+        if bytes(data[start + BEFORE_CLIENT : at]) != self._prefix:
+            return None
+        index, epoch, offset, *rest = self._asked.unpack_from(data, at)
+        return _int32(data, start + 8)[0], index, epoch, offset, rest[0] if self._has_last_epoch else -1, rest[-1]
+
+
 class AnswerShape:
     """Answers that differ in their correlation ids and in three numbers, which stand one behind another."""
 
@@ -106,3 +137,33 @@ class AnswerShape:
         _put_int32(filled, 4, correlation_id)
         _put_numbers(filled, self._at, first, second, third)
         return bytes(filled)
+
+
+class RecordsShape:
+    """Answers with records in them, that differ in these, their correlation ids and three numbers before them."""
+
+    __slots__ = ("_at", "_flexible", "_head", "_tail")
+
+    def __init__(self, head: bytes, at: int, tail: bytes, flexible: bool) -> None:
+        """The head ends before the length of the records."""
+        if not 8 <= at <= len(head) - 24:
+            raise ValueError("the three numbers must stand within the frame, behind its header")
+        self._head = head
+        self._at = at
+        self._tail = tail
+        self._flexible = flexible
+
+    def before(self, correlation_id: int, size: int, first: int, second: int, third: int) -> bytes:
+        """What stands before so many bytes of records. Behind them comes the tail."""
+        if not 0 <= size <= 0x7FFFFFFF - len(self._head) - len(self._tail) - 5:
+            raise ValueError("so many records do not fit into a frame")
+        begun = bytearray(self._head)
+        begun += uvarint(size + 1) if self._flexible else size.to_bytes(4, "big")
+        _put_int32(begun, 0, len(begun) - 4 + size + len(self._tail))
+        _put_int32(begun, 4, correlation_id)
+        _put_numbers(begun, self._at, first, second, third)
+        return bytes(begun)
+
+    def around(self, correlation_id: int, records: bytes, first: int, second: int, third: int) -> bytes:
+        """The whole answer."""
+        return self.before(correlation_id, len(records), first, second, third) + records + self._tail

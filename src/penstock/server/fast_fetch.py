@@ -19,7 +19,7 @@ from penstock.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from penstock.protocol.wire import uvarint
+from penstock.protocol.short import FetchShape, RecordsShape
 from penstock.replication.partition import Partition
 from penstock.server import fast_replica
 from penstock.server.context import Context
@@ -30,24 +30,18 @@ from penstock.transport.connection import UNSENT_MAX, Connection
 from penstock.transport.turn import Turn
 
 FIRST_VERSION: Final = 9
-API_KEY_AND: Final = 1 << 16
+ASKED_SIZE: Final = 28  # of what is asked of a partition
+LAST_EPOCH_VERSION: Final = 12  # from here on a request names the epoch of what it has last
 HEADER_BEFORE_CLIENT: Final = 12
 
 _MARK: Final = 0x7EADBEEF_7EADBEEF
 _OFFSETS = Struct(">qqq")  # high watermark, last stable offset, log start offset
-_LENGTH = Struct(">i").pack
-_head = Struct(">ii").unpack_from  # api key and version as one, correlation id
-
-
-def _asked_layout(version: int) -> Struct:
-    """Partition, current leader epoch, fetch offset, [last fetched epoch,] log start offset, partition max bytes."""
-    return Struct(">iiqiqi") if version >= 12 else Struct(">iiqqi")
 
 
 class Answer:
     """A partition, and what stands around its records in an answer."""
 
-    __slots__ = ("head", "middle", "pack", "partition", "tail")
+    __slots__ = ("around", "before", "partition", "tail")
 
     def __init__(self, partition: Partition, version: int, read_committed: bool) -> None:
         self.partition = partition
@@ -59,64 +53,56 @@ class Answer:
         whole = b"".join(response_frame(FetchResponse(responses=[topic]), version, 0))
         at = whole.index(_OFFSETS.pack(_MARK, _MARK, _MARK))
         flexible = version in FetchResponse.flexible
-        self.head = whole[8:at]
         self.tail = b"\0\0\0" if flexible else b""
         end = len(whole) - len(self.tail) - (1 if flexible else 4)
-        self.middle = whole[at + _OFFSETS.size : end]
-        self.pack = Struct(f">ii{len(self.head)}sqqq{len(self.middle)}s").pack
+        shape = RecordsShape(whole[:end], at, self.tail, flexible)
+        self.around, self.before = shape.around, shape.before
 
 
 class FetchMemo:
-    __slots__ = ("_answers", "_asked", "_context", "_flexible", "_generation", "_max_bytes", "_min_bytes", "_prefix",
-                 "_read_committed", "_tail", "_topic", "_turn", "_version")  # fmt: skip
+    __slots__ = (
+        "_answers", "_generation", "_image", "_match", "_max_bytes", "_min_bytes", "_partitions", "_read_committed",
+        "_topic", "_turn", "_version",
+    )  # fmt: skip
 
     def __init__(
         self, context: Context, turn: Turn, request: FetchRequest, version: int, prefix: bytes, tail: bytes, topic: str
     ) -> None:
-        self._context = context
+        self._partitions = context.partitions
+        self._image = context.image
         self._turn = turn
         self._version = version
-        self._flexible = version in FetchRequest.flexible
-        self._prefix = prefix
-        self._tail = tail
+        self._match = FetchShape(version, prefix, tail, version >= LAST_EPOCH_VERSION).match
         self._topic = topic
-        self._asked = _asked_layout(version)
         self._min_bytes = request.min_bytes
         self._max_bytes = min(request.max_bytes, context.settings.get("fetch.max.bytes"))
         self._read_committed = request.isolation_level == READ_COMMITTED
         self._answers: dict[int, Answer] = {}
-        self._generation = context.image.generation
+        self._generation: int = context.image.generation
 
     def run(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
-        asked_at = start + HEADER_BEFORE_CLIENT + len(self._prefix)
-        tail_at = asked_at + self._asked.size
-        key_and_version, correlation_id = _head(data, start + 4)
+        asked = self._match(data, start, stop)
         if (
-            key_and_version != API_KEY_AND | self._version
-            or tail_at + len(self._tail) != stop
-            or not data.startswith(self._prefix, start + HEADER_BEFORE_CLIENT)
-            or not data.startswith(self._tail, tail_at)
-            or self._generation != self._context.image.generation
+            asked is None
+            or self._generation != self._image.generation
             or connection.slots
             or connection.unsent > UNSENT_MAX
             or connection.promised == self._turn.count
         ):
             return False
-        asked = self._asked.unpack_from(data, asked_at)
-        answer = self._answers.get(asked[0]) or self._answer(asked[0])
+        correlation_id, index, epoch, offset, last_epoch, max_bytes = asked
+        answer = self._answers.get(index) or self._answer(index)
         if answer is None:
             return False
         partition = answer.partition
-        store, epoch, offset = partition.log, asked[1], asked[2]
+        store = partition.log
         if (epoch >= 0 and epoch != partition.leader_epoch) or offset < store.start_offset or partition.error:
             return False
-        if not partition.leads:
-            return False
-        if self._flexible and asked[3] >= 0:
+        if not partition.leads or last_epoch >= 0:
             return False
         try:
             until = partition.stable if self._read_committed else partition.committed
-            found = store.read(offset, min(asked[-1], self._max_bytes), until)
+            found = store.read(offset, min(max_bytes, self._max_bytes), until)
             if found is not None and self._read_committed and store.aborted_between(offset, found.end_offset):
                 return False
         except (CorruptSegment, OSError):
@@ -127,22 +113,18 @@ class FetchMemo:
         return True
 
     def _send(self, connection: Connection, answer: Answer, correlation_id: int, found: FileRange) -> None:
-        size, tail, partition = found.size, answer.tail, answer.partition
-        length = uvarint(size + 1) if self._flexible else _LENGTH(size)
-        total = 4 + len(answer.head) + 24 + len(answer.middle) + len(length) + size + len(tail)
-        head = answer.pack(
-            total, correlation_id, answer.head, partition.high_watermark, partition.last_stable_offset,
-            partition.log.start_offset, answer.middle,
-        )  # fmt: skip
+        partition, size, tail = answer.partition, found.size, answer.tail
+        high_watermark, stable = partition.high_watermark, partition.last_stable_offset
+        start = partition.log.start_offset
         if size <= READ_NOW_MAX:
-            connection.send_parts([b"".join((head, length, found.file.read(size, found.position), tail))])
-        elif tail:
-            connection.send_parts([head + length, found, tail])
-        else:
-            connection.send_parts([head + length, found])
+            records = found.file.read(size, found.position)
+            connection.send_part(answer.around(correlation_id, records, high_watermark, stable, start))
+            return
+        head = answer.before(correlation_id, size, high_watermark, stable, start)
+        connection.send_parts([head, found, tail] if tail else [head, found])
 
     def _answer(self, index: int) -> Answer | None:
-        partition = self._context.partitions.get(self._topic, index)
+        partition = self._partitions.get(self._topic, index)
         if partition is None:
             return None
         answer = self._answers[index] = Answer(partition, self._version, self._read_committed)
@@ -182,13 +164,12 @@ class FetchLane:
                 session_epoch=-1, topics=[bare], rack_id=request.rack_id,
             ), version,
         )  # fmt: skip
-        layout = _asked_layout(version)
         if body_at + len(body) != len(frame) or request.replica_id >= 0:
             return
         at = body.index(Struct(">iiq").pack(_MARK & 0x7FFFFFFF, 1, _MARK))
         prefix = bytes(frame[HEADER_BEFORE_CLIENT : body_at + at])
         if connection.candidate == (version, prefix):
-            tail = bytes(frame[body_at + at + layout.size :])
+            tail = bytes(frame[body_at + at + ASKED_SIZE + (4 if version >= LAST_EPOCH_VERSION else 0) :])
             connection.memo = FetchMemo(self.context, self._turn, request, version, prefix, tail, name)
         else:
             connection.candidate = (version, prefix)

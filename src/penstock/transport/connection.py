@@ -330,6 +330,15 @@ class Connection:
             self._sending = True
             self.turn.sends.append(self)
 
+    def send_part(self, part: bytes) -> None:
+        """A whole answer, of any size."""
+        self._out.append(part)
+        self.unsent += len(part)
+        if not self._sending:
+            self._sending = True
+            self.turn.sends.append(self)
+            self.turn.schedule()
+
     def send_parts(self, parts: list[Any]) -> None:
         self._out += parts
         self.unsent += sum(map(len, parts))
