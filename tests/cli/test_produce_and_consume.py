@@ -141,6 +141,26 @@ def test_following_shows_what_comes_and_ends_with_control_c(penstock: Penstock, 
         assert follower.wait(timeout=10) == 0
 
 
+def test_what_the_client_itself_does_not_take_is_a_failure(penstock: Penstock, topic: str) -> None:
+    sent = penstock("produce", topic, "-p", "0", stdin="x" * 2_000_000 + "\nsmall\n")
+    assert (sent.code, "Traceback" in sent.err) == (1, False)
+    assert "1 message could not be produced: " in sent.err
+    assert "MSG_SIZE_TOO_LARGE" in sent.err
+    assert penstock("consume", topic, "--no-follow").out == "small\n"
+
+
+def test_a_reader_that_goes_away_is_noticed_though_nothing_comes(
+    penstock: Penstock, bootstrap: str, topic: str
+) -> None:
+    penstock("produce", topic, stdin="one\n")
+    source, sink = os.pipe()
+    with subprocess.Popen(command("consume", topic, "--bootstrap", bootstrap), stdout=sink) as reader:
+        os.close(sink)
+        assert os.read(source, 10) == b"one\n"
+        os.close(source)
+        reader.wait(timeout=20)
+
+
 def test_a_reader_that_goes_away_is_no_failure(penstock: Penstock, bootstrap: str, topic: str) -> None:
     penstock("produce", topic, stdin="some words of text\n" * 20_000)
     source, sink = os.pipe()

@@ -137,6 +137,14 @@ def test_truncation_before_a_time_keeps_what_is_younger(penstock: Penstock, topi
     assert bounds(penstock, topic)[0] == (3, 5)
 
 
+def test_truncation_behind_the_end_is_refused(penstock: Penstock, topic: str) -> None:
+    fill(penstock, topic, 3)
+    cut = penstock("topic", "truncate", topic, "--before-offset", "100", "--yes")
+    assert (cut.code, cut.out) == (1, "")
+    assert "ends at offset 3" in cut.err
+    assert bounds(penstock, topic)[0] == (0, 3)
+
+
 def test_truncation_of_all_leaves_an_empty_topic_that_goes_on(penstock: Penstock, topic: str) -> None:
     fill(penstock, topic, 3)
     assert penstock("topic", "truncate", topic, "--all", "--yes").code == 0

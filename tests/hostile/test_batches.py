@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.protocol.errors import ErrorCode
 from penstock.protocol.framing import request_frame
 from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -131,13 +132,24 @@ def test_what_the_broker_writes_itself_or_never_reads_may_be_anything(
     assert _stored(client, topic) == [(0, 2), (2, 2), (4, 2)]
 
 
-def test_records_of_garbage_under_a_right_crc_are_stored_and_never_stumbled_over(hostile: Hostile, topic: str) -> None:
-    """Nobody opens them on the way in; a search by time opens them, and must not fall."""
+def test_records_of_garbage_are_refused_where_they_can_be_seen(hostile: Hostile, topic: str) -> None:
     client = hostile()
-    garbage = [
+    for batch in (
         _with_records(b"\xff" * 40, count=2),
         _with_records(b"", count=1),
         _with_records(b"\x02\x00\x00\x00\x01\x01\x00", count=2**20),
+        _with_records(TWO[HEADER_SIZE:], count=1),
+        _with_records(TWO[HEADER_SIZE:], count=3),
+        _with_records(TWO[HEADER_SIZE:] + b"\0", count=2),
+    ):
+        answer = client.produce(topic, batch)
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+
+
+def test_compressed_garbage_under_a_right_crc_is_stored_and_never_stumbled_over(hostile: Hostile, topic: str) -> None:
+    """Nobody opens it on the way in; a search by time opens it, and must not fall."""
+    client = hostile()
+    garbage = [
         _with_records(b"\x1f\x8b\x08" + bytes(60), count=3, codec=1),
         _with_records(b"\x82SNAPPY\0" + b"\xff" * 40, count=3, codec=2),
         _with_records(b"\x04\x22\x4d\x18" + b"\xff" * 40, count=3, codec=3),

@@ -312,3 +312,92 @@ def test_without_a_compiler_the_twin_in_python_is_taken() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+# ---- records
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> bytearray:
+    texts = st.none() | st.binary(max_size=200)
+    headers = st.lists(st.tuples(st.text(max_size=3), texts), max_size=3).map(tuple)
+    rows = draw(st.lists(st.tuples(st.integers(0, 2**40), texts, texts, headers), min_size=1, max_size=8))
+    return bytearray(build_batch([Record(n, time, *row) for n, (time, *row) in enumerate(rows)]))
+
+
+def count_of(data: bytearray) -> int:
+    return int.from_bytes(data[57:61], "big")
+
+
+@twins
+@given(data=batches())
+def test_a_batch_has_its_records_and_no_others(twin: ModuleType, data: bytearray) -> None:
+    count = count_of(data)
+    assert twin.has_records(data, count)
+    assert twin.has_records(memoryview(data), count)
+    for wrong in (count - 1, count + 1, -1):
+        assert not twin.has_records(data, wrong)
+    assert not twin.has_records(data[:-1], count)
+    assert not twin.has_records(data + b"\0", count)
+    assert not twin.has_records(data[:60], 0)
+    assert twin.has_records(data[:HEADER_SIZE], 0)
+
+
+@given(data=batches(), where=st.integers(0, 10**6), byte=st.integers(0, 255), count=st.integers(-1, 9))
+def test_both_say_the_same_of_whatever_stands_there(data: bytearray, where: int, byte: int, count: int) -> None:
+    data[HEADER_SIZE + where % (len(data) - HEADER_SIZE)] = byte
+    for wanted in (count, count_of(data)):
+        assert len({twin.has_records(data, wanted) for twin in TWINS}) == 1
+
+
+@twins
+@given(payload=st.binary(max_size=60), count=st.integers(0, 2**31 - 1))
+@example(payload=b"\xff\xff\xff\xff\x0f" * 3, count=1)
+@example(payload=b"\x0c\0" + b"\xff" * 9 + b"\x01\0\1\1\0", count=1)
+@example(payload=b"\x0e\0\0\0\xff\xff\xff\xff\x0f\1\0", count=1)
+def test_what_is_no_record_is_none(twin: ModuleType, payload: bytes, count: int) -> None:
+    data = bytearray(HEADER_SIZE) + payload
+    assert twin.has_records(data, count) == pure_short.has_records(data, count)
+
+
+@twins
+def test_records_may_be_as_long_as_they_say_and_no_longer(twin: ModuleType) -> None:
+    """Each field of a record, one that runs past its end."""
+    #         size attributes time delta key value headers
+    whole = bytes([12, 0, 0, 0, 1, 1, 0])
+    head = bytearray(HEADER_SIZE)
+    assert twin.has_records(head + whole, 1)
+    for place, byte in [(0, 0), (0, 1), (0, 10), (0, 14), (3, 2), (4, 3), (4, 2), (5, 2), (5, 3), (6, 2), (6, 1)]:
+        wrong = bytearray(whole)
+        wrong[place] = byte
+        assert not twin.has_records(head + wrong, 1), (place, byte)
+
+
+# ---- what only a mistake in this program could pass
+
+
+@twins
+@pytest.mark.parametrize("version", [9, 12, 13])
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_a_request_with_tags_is_of_another_kind(twin: ModuleType, version: int, place: int) -> None:
+    frame = produce(version, 3, bytes(batch()))
+    match = shape(twin, version).match
+    assert match(frame, 0, len(frame)) is not None
+    frame[-place] = 1
+    assert match(frame, 0, len(frame)) is None
+
+
+@twins
+def test_numbers_without_end_match_nothing(twin: ModuleType) -> None:
+    frame = produce(9, 3, bytes(batch()))
+    for start, stop in [(2**63 - 10, len(frame)), (-1, len(frame)), (0, len(frame) + 1), (5, 4), (0, 2**63 - 1)]:
+        assert shape(twin, 9).match(frame, start, stop) is None
+
+
+@twins
+def test_a_view_that_was_released_is_refused(twin: ModuleType) -> None:
+    view = memoryview(batch())
+    view.release()
+    for use in (lambda: twin.open_batch(view, 0), lambda: twin.stamp(view, 0, 0), lambda: twin.has_records(view, 3)):
+        with pytest.raises((TypeError, ValueError)):
+            use()

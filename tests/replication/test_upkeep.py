@@ -163,6 +163,32 @@ async def test_retention_drops_old_segments_and_removes_their_files_later(
     assert each.held.read("t") == [6]
 
 
+async def test_what_retention_took_does_not_come_back_after_a_crash_while_its_files_are_there(
+    kept: Callable[..., Kept], tmp_path: Path
+) -> None:
+    each = kept()
+    each.held.create("t", retention_ms="1000", **SMALL)
+    fill(each.held)
+    each.clock.now += 1001
+    await each.retain()
+    assert len(files(tmp_path / "t-0", ".log")) > 1
+    each.held.start_again(cleanly=False)
+    assert each.held.get("t").log.start_offset == 6
+    assert each.held.read("t") == []
+
+
+async def test_retention_on_a_full_disk_goes_on(kept: Callable[..., Kept], tmp_path: Path) -> None:
+    disk = FullDisk(100_000)
+    each = kept(disk)
+    each.held.create("t", retention_ms="1000", file_delete_delay_ms="20", **SMALL)
+    fill(each.held)
+    each.clock.now += 1001
+    disk.room = 0
+    await each.retain()
+    await until(lambda: len(files(tmp_path / "t-0", ".log")) == 1)
+    assert each.held.get("t").log.start_offset == 5  # the last segment stays: there is no room for another
+
+
 async def test_files_that_were_to_be_removed_later_are_removed_at_the_stop(
     kept: Callable[..., Kept], tmp_path: Path
 ) -> None:

@@ -164,6 +164,21 @@ async def test_an_error_under_acks_0_ends_the_connection_and_what_stands_behind_
     assert rooms.partition("t").log.end_offset <= 2
 
 
+@pytest.mark.parametrize("flush", ["commit", "os"])
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("last", ["an error under acks=0", "no request"])
+async def test_what_ends_a_connection_takes_no_answer_with_it(rooms: Rooms, flush: str, acks: int, last: str) -> None:
+    rooms.change_topic("t", flush=flush)
+    client = rooms.connect()
+    for _ in range(3):
+        await client.ask(produce("t", batch(), acks=acks), 9)
+    good = [client.frame(produce("t", batch(), acks=acks), 9) for _ in range(5)]
+    refused = request_frame(produce("nowhere", batch(), acks=0), 9, 2, "client")
+    await client.send_bytes(b"".join(good) + (refused if last != "no request" else b"\0\0\0\x20\0\xff" + bytes(30)))
+    assert [offset_of(await client.receive()) for _ in good] == [3, 4, 5, 6, 7]
+    assert await client.is_closed()
+
+
 async def test_a_transactional_request_that_is_refused_under_acks_0_ends_the_connection(rooms: Rooms) -> None:
     client = rooms.connect()
     refused = produce("t", batch(producer=(7, 0, 0), transactional=True), acks=0)

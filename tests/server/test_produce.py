@@ -13,7 +13,7 @@ from crc32c import crc32c
 from penstock.protocol.compression import Compression
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages.produce import PartitionProduceResponse, ProduceRequest
-from penstock.protocol.record_batch import read_header, read_records
+from penstock.protocol.record_batch import Record, build_batch, read_header, read_records
 from penstock.storage.worker import WorkerFailed
 from tests.fakes import turns, until
 from tests.server.rooms import OFFSETS_TOPIC, Rooms, batch, produce
@@ -207,11 +207,31 @@ async def test_records_are_looked_at_where_the_topic_asks_for_it(rooms: Rooms) -
     rooms.create_topic("checked", record_validation="full")
     client = rooms.connect()
     torn = bytearray(batch(2, size=50))
-    torn[-1] = 9  # the last record claims headers that are not there
+    torn[22] = 1  # gzip, which it is not
     struct.pack_into(">I", torn, 17, crc32c(torn[21:]))
     assert only(await client.ask(produce("t", bytes(torn)), 9)).error_code == 0
     assert only(await client.ask(produce("checked", bytes(torn)), 9)).error_code == ErrorCode.INVALID_RECORD
     assert only(await client.ask(produce("checked", batch(2, size=50)), 9)).error_code == 0
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["the ordinary way", "the short way"])
+async def test_records_that_are_not_what_the_header_says_are_refused(rooms: Rooms, warm: bool) -> None:
+    client = rooms.connect()
+    stored_before = 0
+    for _ in range(3 if warm else 0):
+        assert only(await client.ask(produce("t", batch(2)), 9)).error_code == 0
+        stored_before += 2
+    torn = bytearray(batch(2, size=50))
+    torn[-1] = 9  # the last record claims headers that are not there
+    leap = bytearray(build_batch([Record(0, 5, None, b"a"), Record(5, 5, None, b"b")]))
+    struct.pack_into(">i", leap, 23, 1)  # the last delta of two records, which the second one does not have
+    nonsense = bytearray(batch(1))[:61] + b"\x7f\0\0\0"
+    struct.pack_into(">i", nonsense, 8, len(nonsense) - 12)
+    for wrong in (torn, leap, nonsense):
+        struct.pack_into(">I", wrong, 17, crc32c(wrong[21:]))
+        answer = only(await client.ask(produce("t", bytes(wrong)), 9))
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert only(await client.ask(produce("t", batch(2)), 9)).base_offset == stored_before
 
 
 async def test_large_batches_that_are_opened_keep_their_memory_until_they_are_stored(rooms: Rooms) -> None:

@@ -203,6 +203,53 @@ async def test_ranges_of_files_are_sent_between_bytes(wires: Wires, log_file: Fi
     await until(lambda: connection.unsent == 0)
 
 
+async def test_of_a_large_file_only_so_much_is_sent_before_others_have_their_turn(wires: Wires, log_file: File) -> None:
+    connection, peer = wires.connect()
+    whole = FileRange(log_file, 0, 3_000_000)
+    connection.send_parts([b"head", whole])
+    wires.turn.settle()
+    assert connection.unsent >= 3_000_000 - connections.FILES_AT_ONCE
+    assert await peer.receive(3_000_004) == b"head" + whole.read()
+    await until(lambda: connection.unsent == 0)
+
+
+async def test_whoever_ends_is_answered_first_and_not_read_any_more(wires: Wires) -> None:
+    connection, peer = wires.connect()
+    waiting, ready = request("s"), request("n")
+    await peer.send(framed(ready) + framed(waiting))
+    await until(lambda: bool(wires.router.open))
+    connection.end()
+    connection.end()
+    await peer.send(framed(request("n")))
+    assert await peer.receive_frame() == ready
+    await turns()
+    assert not connection.closed
+    wires.router.answer(waiting)
+    assert await peer.receive_frame() == waiting
+    assert await peer.closed()
+    assert wires.closed == [connection]
+
+
+async def test_whoever_ends_with_nothing_to_be_answered_is_closed(wires: Wires) -> None:
+    connection, peer = wires.connect()
+    connection.end()
+    assert await peer.closed()
+    assert connection.closed
+
+
+@pytest.mark.parametrize(
+    ("begin", "word"),
+    [(b"\x16\x03\x01\x02\x00", "TLS"), (b"GET / HTTP/1.1\r\n", "HTTP"), (b"\xff\xff\xff\xff", "-1 bytes")],
+)
+async def test_what_is_no_request_is_said_in_the_log(
+    wires: Wires, caplog: pytest.LogCaptureFixture, begin: bytes, word: str
+) -> None:
+    _, peer = wires.connect()
+    await peer.send(begin)
+    assert await peer.closed()
+    assert word in caplog.text
+
+
 async def test_a_file_that_was_cut_while_it_was_sent_ends_the_connection(wires: Wires, log_file: File) -> None:
     connection, peer = wires.connect()
     connection.send_parts([b"head", FileRange(log_file, 2_000_000, 1_000_000)])
@@ -232,7 +279,7 @@ def test_whatever_is_sent_arrives_byte_for_byte_through_a_narrow_socket(
     loop: asyncio.AbstractEventLoop, log_file: File, monkeypatch: pytest.MonkeyPatch, script: list[Any]
 ) -> None:
     """Answers of any parts are sent, and so many bytes are read in between."""
-    monkeypatch.setattr(connections, "SENDFILE_MAX", 5000)
+    monkeypatch.setattr(connections, "FILES_AT_ONCE", 5000)
 
     async def run() -> None:
         wires = Wires(loop)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import socket
+import struct
 from typing import Any
 
 import pytest
@@ -28,6 +30,31 @@ async def test_connections_are_served_and_forgotten_when_they_go(listening: List
     assert {c.host for c in listener.connections} == {"127.0.0.1"}
     for peer in listening.peers:
         peer.close()
+    await until(lambda: not listener.connections)
+
+
+@pytest.mark.parametrize("size", [600, 900_000], ids=["small", "large"])
+async def test_a_reset_behind_the_beginning_of_a_request_is_seen(listening: Listening, size: int) -> None:
+    """The loop tells of bytes and of the error at once, and of the error never again."""
+    listener = listening.start()
+    for _ in range(20):
+        peer = await listening.connect()
+        await until(lambda: len(listener.connections) == 1)
+        peer.send_now(framed(request("n", size))[: size // 2])
+        peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        await until(lambda: not listener.connections)
+
+
+async def test_a_sweep_finds_who_is_gone(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "SWEEP_S", 0.05)
+    listener = listening.start(idle_ms_max=-1)
+    peer = await listening.connect()
+    await until(lambda: len(listener.connections) == 1)
+    (connection,) = listener.connections
+    connection._pause("order")  # nobody listens to the loop
+    peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
     await until(lambda: not listener.connections)
 
 

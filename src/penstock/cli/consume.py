@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -112,7 +113,16 @@ def _copy(reader: _Assigned | _InGroup, write: Write, count: int | None, followi
             reader.printed(message)
             left -= 1
         out.flush()
+        _check_reader(out.fileno())
         reader.outage.check(following)
+
+
+def _check_reader(out: int) -> None:
+    """Whoever read what is printed may have gone, which would show only with the next message."""
+    poll = select.poll()
+    poll.register(out, 0)
+    if any(events & select.POLLERR for _, events in poll.poll(0)):
+        raise BrokenPipeError
 
 
 def _next_messages(consumer: Consumer, limit: int) -> list[Message]:

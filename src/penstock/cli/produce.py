@@ -114,6 +114,8 @@ class _Sender:
 
     def _offer(self, outgoing: Outgoing) -> bool:
         """False while librdkafka's queue is full."""
+        from confluent_kafka import KafkaException
+
         try:
             self.producer.produce(
                 self.topic,
@@ -126,6 +128,10 @@ class _Sender:
             )
         except BufferError:
             return False
+        except KafkaException as failure:  # the client itself does not take it: too large, for one
+            error = failure.args[0]
+            self.failed += 1
+            self.first_error = self.first_error or f": {error.str()} ({error.name()})"
         return True
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:

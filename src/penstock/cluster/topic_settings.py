@@ -85,7 +85,8 @@ _topic("min.compaction.lag.ms", LONG, 0, at_least(0), "The shortest time for whi
 _topic("min.insync.replicas", INT, 1, at_least(1), "How many replicas must hold a write for acks=all to succeed.")
 _topic("preallocate", BOOLEAN, False, None, "Reserve a segment's space on disk when it is created.")
 _topic("record.validation", STRING, "header", one_of(*VALIDATION_MODES),
-       "How closely a batch is checked before it is appended: its header and CRC, or every record in it.")
+       "How closely a batch is checked before it is appended: its header, its CRC and, unless it is compressed, how "
+       "its records are laid out; or every record in it.")
 _topic("remote.log.copy.disable", BOOLEAN, False, only(False, NO_TIERS), "There is no tiered storage.")
 _topic("remote.log.delete.on.disable", BOOLEAN, False, only(False, NO_TIERS), "There is no tiered storage.")
 _topic("remote.storage.enable", BOOLEAN, False, only(False, NO_TIERS), "There is no tiered storage.")

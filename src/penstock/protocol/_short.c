@@ -36,8 +36,14 @@ static void write64(uint8_t *at, uint64_t value)
     write32(at + 4, (uint32_t)value);
 }
 
-/* A whole number among the arguments. */
-static int64_t number(PyObject *argument) { return PyLong_AsLongLong(argument); }
+/* A whole number among the arguments; what is none must not get to run code of its own here. */
+static int64_t number(PyObject *argument)
+{
+    if (PyLong_Check(argument))
+        return PyLong_AsLongLong(argument);
+    PyErr_SetString(PyExc_TypeError, "a number is needed");
+    return -1;
+}
 
 static int takes(const char *name, Py_ssize_t count, Py_ssize_t wanted)
 {
@@ -46,7 +52,8 @@ static int takes(const char *name, Py_ssize_t count, Py_ssize_t wanted)
     return count == wanted;
 }
 
-/* The bytes of a bytearray or of a view, which is what requests come in, without asking for a buffer. */
+/* The bytes of a bytearray or of a view, which is what requests come in, without asking for a buffer: they may be used
+ * until anything could run that resizes the one or releases the other. */
 static uint8_t *bytes_of(PyObject *object, Py_ssize_t *size)
 {
     if (PyByteArray_CheckExact(object)) {
@@ -55,7 +62,8 @@ static uint8_t *bytes_of(PyObject *object, Py_ssize_t *size)
     }
     if (PyMemoryView_Check(object)) {
         Py_buffer *view = PyMemoryView_GET_BUFFER(object);
-        if (view->obj != NULL && view->itemsize == 1 && PyBuffer_IsContiguous(view, 'C')) {
+        int released = ((PyMemoryViewObject *)object)->flags & _Py_MEMORYVIEW_RELEASED;
+        if (!released && view->obj != NULL && view->itemsize == 1 && PyBuffer_IsContiguous(view, 'C')) {
             *size = view->len;
             return view->buf;
         }
@@ -109,9 +117,11 @@ static PyObject *open_batch(PyObject *Py_UNUSED(module), PyObject *const *argume
     Py_ssize_t size;
     if (!takes("open_batch", count, 2))
         return NULL;
-    uint8_t *batch = bytes_of(arguments[0], &size);
     int64_t at = number(arguments[1]);
-    if (batch == NULL || (at == -1 && PyErr_Occurred()))
+    if (at == -1 && PyErr_Occurred())
+        return NULL;
+    uint8_t *batch = bytes_of(arguments[0], &size);
+    if (batch == NULL)
         return NULL;
     if (at < 0 || size < HEADER_SIZE || at > size - HEADER_SIZE) {
         PyErr_SetString(PyExc_ValueError, "there is no header of a batch");
@@ -123,7 +133,7 @@ static PyObject *open_batch(PyObject *Py_UNUSED(module), PyObject *const *argume
     int sound = 0;
     if (length >= HEADER_SIZE - LENGTH_COUNTS_FROM && length <= size - LENGTH_COUNTS_FROM) {
         uint32_t sum;
-        if (crc32c(batch + SUMMED_FROM, length + LENGTH_COUNTS_FROM - SUMMED_FROM, &sum) < 0)
+        if (crc32c(batch + SUMMED_FROM, (Py_ssize_t)length + LENGTH_COUNTS_FROM - SUMMED_FROM, &sum) < 0)
             return NULL;
         sound = sum == read32(batch + 17);
     }
@@ -146,6 +156,83 @@ static PyObject *open_batch(PyObject *Py_UNUSED(module), PyObject *const *argume
         PyTuple_SET_ITEM(opened, n + 1, field);
     }
     return opened;
+}
+
+static int64_t signed_of(uint64_t found) { return (int64_t)(found >> 1) ^ -(int64_t)(found & 1); }
+
+/* A signed number of a record, of at most so many bytes. NULL if it does not end in time. */
+static const uint8_t *long_varint(const uint8_t *at, const uint8_t *end, int bytes_max, int64_t *value)
+{
+    uint64_t found = 0;
+    for (int shift = 0; at < end && shift < 7 * bytes_max; shift += 7) {
+        uint8_t byte = *at++;
+        found |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *value = signed_of(found);
+            return at;
+        }
+    }
+    return NULL;
+}
+
+/* Nearly all of them are of one or two bytes. */
+static inline const uint8_t *varint(const uint8_t *at, const uint8_t *end, int bytes_max, int64_t *value)
+{
+    if (at < end && at[0] < 0x80) {
+        *value = signed_of(at[0]);
+        return at + 1;
+    }
+    if (end - at >= 2 && at[1] < 0x80) {
+        *value = signed_of((at[0] & 0x7F) | (uint64_t)at[1] << 7);
+        return at + 2;
+    }
+    return long_varint(at, end, bytes_max, value);
+}
+
+/* Behind bytes that their length stands before; a length of -1 means that there are none. */
+static inline const uint8_t *behind_bytes(const uint8_t *at, const uint8_t *end, int may_be_null)
+{
+    int64_t size;
+    if ((at = varint(at, end, 5, &size)) == NULL || size < (may_be_null ? -1 : 0) || size > end - at)
+        return NULL;
+    return size > 0 ? at + size : at;
+}
+
+/* Behind the record that begins there, NULL if that is none or has another place in its batch. */
+static inline const uint8_t *behind_record(const uint8_t *at, const uint8_t *end, int64_t place)
+{
+    int64_t size, ignored, delta, headers;
+    if ((at = varint(at, end, 5, &size)) == NULL || size < 1 || size > end - at)
+        return NULL;
+    end = at + size;
+    at++; /* attributes, of which there are none */
+    if ((at = varint(at, end, 10, &ignored)) == NULL || (at = varint(at, end, 5, &delta)) == NULL || delta != place)
+        return NULL;
+    if ((at = behind_bytes(at, end, 1)) == NULL || (at = behind_bytes(at, end, 1)) == NULL)
+        return NULL;
+    if ((at = varint(at, end, 5, &headers)) == NULL || headers < 0 || headers > end - at)
+        return NULL;
+    for (; headers > 0; headers--)
+        if ((at = behind_bytes(at, end, 0)) == NULL || (at = behind_bytes(at, end, 1)) == NULL)
+            return NULL;
+    return at == end ? at : NULL;
+}
+
+static PyObject *has_records(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_ssize_t size;
+    if (!takes("has_records", count, 2))
+        return NULL;
+    int64_t wanted = number(arguments[1]);
+    uint8_t *batch = bytes_of(arguments[0], &size);
+    if (batch == NULL || PyErr_Occurred())
+        return NULL;
+    if (size < HEADER_SIZE || wanted < 0)
+        Py_RETURN_FALSE;
+    const uint8_t *at = batch + HEADER_SIZE, *end = batch + size;
+    for (int64_t place = 0; at != NULL && place < wanted; place++)
+        at = behind_record(at, end, place);
+    return PyBool_FromLong(at == end);
 }
 
 static PyObject *stamp(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
@@ -215,8 +302,10 @@ static PyObject *produce_match(PyObject *object, PyObject *const *arguments, Py_
     if (data == NULL || PyErr_Occurred())
         return NULL;
     Py_ssize_t common = PyBytes_GET_SIZE(self->prefix);
+    if (start < 0 || start > stop || stop > size)
+        Py_RETURN_NONE;
     int64_t at = start + BEFORE_CLIENT + common; /* of the partition; its length is four bytes, or up to three */
-    if (start < 0 || stop > size || at + 4 + 3 >= stop)
+    if (at + 4 + 3 >= stop)
         Py_RETURN_NONE;
     if (read32(data + start + 4) != self->key_and_version ||
         memcmp(data + start + BEFORE_CLIENT, PyBytes_AS_STRING(self->prefix), common) != 0)
@@ -225,8 +314,7 @@ static PyObject *produce_match(PyObject *object, PyObject *const *arguments, Py_
     int64_t end;
     at += 4;
     if (self->flexible) {
-        /* A varint of one to three bytes, one above the size. Three bytes are left behind the records, so the three
-         * sets of tags that end a request are empty. */
+        /* A varint of one to three bytes, one above the size. Behind the records stand three sets of tags, all empty. */
         uint32_t length = data[at] & 0x7F;
         int more = data[at++] >= 0x80;
         for (int shift = 7; more && shift <= 14; shift += 7) {
@@ -236,7 +324,7 @@ static PyObject *produce_match(PyObject *object, PyObject *const *arguments, Py_
         if (more)
             Py_RETURN_NONE;
         end = at + (int64_t)length - 1;
-        if (end + 3 != stop)
+        if (end + 3 != stop || (data[end] | data[end + 1] | data[end + 2]) != 0)
             Py_RETURN_NONE;
     } else {
         end = at + 4 + (int32_t)read32(data + at);
@@ -312,7 +400,7 @@ static PyObject *fetch_match(PyObject *object, PyObject *const *arguments, Py_ss
     Py_ssize_t before = PyBytes_GET_SIZE(self->prefix), behind = PyBytes_GET_SIZE(self->tail);
     /* Partition, current leader epoch, fetch offset, [last fetched epoch,] log start offset, partition max bytes. */
     int asked_size = self->has_last_epoch ? 32 : 28;
-    if (start < 0 || stop > size || start + BEFORE_CLIENT + before + asked_size + behind != stop)
+    if (start < 0 || start > stop || stop > size || start + BEFORE_CLIENT + before + asked_size + behind != stop)
         Py_RETURN_NONE;
     uint8_t *frame = data + start, *asked = frame + BEFORE_CLIENT + before;
     if (read32(frame + 4) != self->key_and_version ||
@@ -535,6 +623,7 @@ static PyType_Spec records_spec = {
 
 static PyMethodDef functions[] = {
     {"open_batch", (PyCFunction)(void (*)(void))open_batch, METH_FASTCALL, NULL},
+    {"has_records", (PyCFunction)(void (*)(void))has_records, METH_FASTCALL, NULL},
     {"stamp", (PyCFunction)(void (*)(void))stamp, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -45,6 +45,62 @@ def open_batch(buffer: Buffer, at: int) -> Opened:
     )  # fmt: skip
 
 
+def has_records(batch: Buffer, count: int) -> bool:
+    """Whether behind its header a batch that is not compressed has so many whole records, each in its place."""
+    at, end = HEADER_SIZE, len(batch)
+    if end < HEADER_SIZE or count < 0:
+        return False
+    try:
+        for place in range(count):
+            at = _behind_record(batch, at, end, place)
+    except _NoRecord:
+        return False
+    return at == end
+
+
+class _NoRecord(Exception):
+    pass
+
+
+def _behind_record(data: Buffer, at: int, end: int, place: int) -> int:
+    size, at = _varint(data, at, end)
+    if not 1 <= size <= end - at:
+        raise _NoRecord
+    end = at + size
+    _, at = _varint(data, at + 1, end, 10)  # behind the attributes, of which there are none
+    delta, at = _varint(data, at, end)
+    if delta != place:
+        raise _NoRecord
+    at = _behind_bytes(data, _behind_bytes(data, at, end, -1), end, -1)
+    headers, at = _varint(data, at, end)
+    if not 0 <= headers <= end - at:
+        raise _NoRecord
+    for _ in range(headers):
+        at = _behind_bytes(data, _behind_bytes(data, at, end, 0), end, -1)
+    if at != end:
+        raise _NoRecord
+    return at
+
+
+def _behind_bytes(data: Buffer, at: int, end: int, size_min: int) -> int:
+    """A size of -1 means that there are none."""
+    size, at = _varint(data, at, end)
+    if not size_min <= size <= end - at:
+        raise _NoRecord
+    return at + max(size, 0)
+
+
+def _varint(data: Buffer, at: int, end: int, bytes_max: int = 5) -> tuple[int, int]:
+    """A signed number of at most so many bytes, and where it ends."""
+    found = 0
+    for place in range(min(bytes_max, end - at)):
+        byte = data[at + place]
+        found |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return (found >> 1) ^ -(found & 1), at + place + 1
+    raise _NoRecord
+
+
 def stamp(batch: Buffer, base_offset: int, leader_epoch: int) -> None:
     """What a leader writes into a batch; neither is under its checksum."""
     if len(batch) < HEADER_SIZE or memoryview(batch).readonly:
@@ -74,15 +130,15 @@ class ProduceShape:
         (index,) = _int32(data, at)
         at += 4
         if self._flexible:
-            # A varint of one to three bytes, one above the size. Three bytes are left behind the records, so the three
-            # sets of tags that end a request are empty.
+            # A varint of one to three bytes, one above the size. Behind the records stand three sets of tags, all
+            # empty.
             length, shift, byte = 0, 0, 0x80
             while byte >= 0x80 and shift <= 14:
                 byte = data[at]
                 length |= (byte & 0x7F) << shift
                 at, shift = at + 1, shift + 7
             end = at + length - 1
-            if byte >= 0x80 or end + 3 != stop:
+            if byte >= 0x80 or end + 3 != stop or data[end] | data[end + 1] | data[end + 2]:
                 return None
         else:
             end = at + 4 + _int32(data, at)[0]

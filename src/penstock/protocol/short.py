@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 try:
-    from penstock.protocol._short import AnswerShape, FetchShape, ProduceShape, RecordsShape, open_batch, stamp
+    from penstock.protocol._short import (
+        AnswerShape,
+        FetchShape,
+        ProduceShape,
+        RecordsShape,
+        has_records,
+        open_batch,
+        stamp,
+    )
 
     COMPILED = True
 except ImportError:
-    from penstock.protocol.pure_short import AnswerShape, FetchShape, ProduceShape, RecordsShape, open_batch, stamp
+    from penstock.protocol.pure_short import (
+        AnswerShape,
+        FetchShape,
+        ProduceShape,
+        RecordsShape,
+        has_records,
+        open_batch,
+        stamp,
+    )
 
     COMPILED = False
 
-__all__ = ["COMPILED", "AnswerShape", "FetchShape", "ProduceShape", "RecordsShape", "open_batch", "stamp"]
+__all__ = [
+    "COMPILED",
+    "AnswerShape",
+    "FetchShape",
+    "ProduceShape",
+    "RecordsShape",
+    "has_records",
+    "open_batch",
+    "stamp",
+]

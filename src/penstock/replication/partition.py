@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import HEADER_SIZE
-from penstock.protocol.short import open_batch, stamp
+from penstock.protocol.short import has_records, open_batch, stamp
 from penstock.replication.admission import Admission
 from penstock.replication.batches import (
     ATTRIBUTES_OF_CLIENTS,
@@ -121,7 +121,8 @@ class Partition:
     # ---- appending
 
     def append(self, batch: memoryview, now_ms: int, may_be_transactional: bool = True) -> Appended:
-        """Checks the batch by its header, stamps it in place and stages it; the bytes must stay until the turn ends."""
+        """Checks the batch, stamps it in place and stages it; the bytes must stay until the turn ends. Of one that is
+        compressed only the header is looked at."""
         if not self.leads:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         size = len(batch)
@@ -148,6 +149,8 @@ class Partition:
             )
         if not sound:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (crc does not match in {self.name})")
+        if not attributes & COMPRESSION_MASK and not has_records(batch, count):
+            raise ApiError(ErrorCode.INVALID_RECORD, f"the batch for {self.name} does not hold its {count} records")
         if attributes & (TRANSACTIONAL | COMPRESSION_MASK):
             check_attributes(attributes, producer_id, may_be_transactional)
         if max_timestamp == NO_TIMESTAMP and not settings.log_append_time:

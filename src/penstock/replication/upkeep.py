@@ -189,8 +189,16 @@ class Upkeep:
             if offset > partition.log.start_offset:
                 log.info("retention", extra={"partition": partition.name, "start": offset})
                 await self._delete_before(partition, offset)
+                await self._save_start(partition)
         except Exception:
             log.exception("retention failed: it will be tried again", extra={"partition": partition.name})
+
+    async def _save_start(self, partition: Partition) -> None:
+        """The files stay for a while, and with them what they hold would come back after a crash."""
+        try:
+            await self._in_thread(partition.log.save_start)
+        except OSError as error:  # a full disk: it is saved when they go
+            log.warning("where the log begins was not saved yet: %s", error, extra={"partition": partition.name})
 
     async def cut(self, partition: Partition, offset: int, epoch: int, end: int, *, restart: bool = False) -> None:
         """A follower takes back what its leader does not have, if it still follows in that epoch and its log ends where

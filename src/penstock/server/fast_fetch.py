@@ -109,7 +109,10 @@ class FetchMemo:
             return False
         if found is None or found.size < self._min_bytes:
             return False
-        self._send(connection, answer, correlation_id, found)
+        try:
+            self._send(connection, answer, correlation_id, found)
+        except OSError:  # nothing was sent: the ordinary way says what is wrong
+            return False
         return True
 
     def _send(self, connection: Connection, answer: Answer, correlation_id: int, found: FileRange) -> None:

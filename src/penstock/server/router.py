@@ -57,7 +57,7 @@ class Router:
             log.warning("closed connection: %s", error, extra={"from": connection.host})
         except Exception:
             log.exception("closed connection: the request failed", extra={"from": connection.host})
-        connection.close()
+        connection.end()
         return False  # what stands behind it is not carried out
 
     def _ordinary(self, connection: Connection, frame: memoryview) -> bool:
@@ -79,7 +79,7 @@ class Router:
             self._produce.remember(connection, request, header.api_version, frame, 4 + header.body_position)
         elif header.api_key == FETCH:
             self._fetch.remember(connection, request, header.api_version, frame, 4 + header.body_position)
-        return not connection.closed
+        return not connection.closed and not connection.ending
 
     def _call(self, route: Route, call: Call[Any]) -> Any:
         try:
@@ -99,7 +99,7 @@ class Router:
 
     def _answer(self, connection: Connection, header: RequestHeader, request: Message, reply: Any) -> None:
         if reply is None:
-            connection.close()
+            connection.end()
             return
         if isinstance(reply, Message):
             parts = self._parts(connection, header, request, reply)
@@ -151,7 +151,7 @@ class Router:
     def _parts(self, connection: Connection, header: RequestHeader, request: Message, message: Message) -> list[Any]:
         if isinstance(message, ProduceResponse) and request.acks == 0:  # type: ignore[attr-defined]
             if any(answer.error_code for topic in message.responses for answer in topic.partition_responses):
-                connection.close()  # as Kafka does: a producer that can't be told must at least look again
+                connection.end()  # as Kafka does: a producer that can't be told must at least look again
             return []
         return response_frame(message, header.api_version, header.correlation_id)
 

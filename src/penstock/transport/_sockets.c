@@ -1,7 +1,8 @@
 /* Reading from and writing to a socket that does not block, by its number.
  *
  * pure_sockets.py is the same in Python. What moves few bytes is over before another thread could make use of the
- * interpreter's lock, so it is kept.
+ * interpreter's lock, so it is kept. Whoever closes the socket must not use its stream any more: by then the number may
+ * be another one's.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -41,7 +42,7 @@ static int is_later(int error) { return error == EAGAIN || error == EWOULDBLOCK 
 
 static PyObject *stream_receive(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
 {
-    int fd = ((Stream *)object)->fd;
+    int fd = ((Stream *)object)->fd, error;
     if (count != 3 || !PyByteArray_Check(arguments[0])) {
         PyErr_SetString(PyExc_TypeError, "receive takes a bytearray, and between which two places to fill it");
         return NULL;
@@ -60,12 +61,15 @@ static PyObject *stream_receive(PyObject *object, PyObject *const *arguments, Py
             return NULL;
         Py_BEGIN_ALLOW_THREADS
         received = recv(fd, to, stop - at, 0);
+        error = errno;
         Py_END_ALLOW_THREADS
         PyBuffer_Release(&held);
-    } else
+    } else {
         received = recv(fd, to, stop - at, 0);
+        error = errno;
+    }
     if (received < 0)
-        received = is_later(errno) ? -1 : 0;
+        received = is_later(error) ? -1 : 0;
     return PyLong_FromSsize_t(received);
 }
 

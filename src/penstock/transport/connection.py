@@ -33,7 +33,7 @@ SLOTS_MAX: Final = 1024  # requests that wait for an answer
 LARGE_FIRST: Final = 256 * 1024
 LARGE_KEPT_MAX: Final = 4 * 1024 * 1024
 FRAME_MIN: Final = 8  # api key, version, correlation id
-SENDFILE_MAX: Final = 1 << 20
+FILES_AT_ONCE: Final = 512 * 1024  # before the other connections have their turn
 
 _size = struct.Struct(">i").unpack_from
 
@@ -81,8 +81,8 @@ class Connection:
     __slots__ = (
         "_large", "_large_have", "_large_need", "_large_turn", "_loop", "_memory", "_on_close", "_out", "_partial",
         "_ranges", "_reading", "_receive", "_send", "_sending", "_writing", "active", "candidate", "charged", "closed",
-        "dispatch", "fd", "frame_max", "host", "listener", "memo", "promised", "served", "session", "slots", "sock",
-        "turn", "unsent", "waiting_for",
+        "dispatch", "ending", "fd", "frame_max", "host", "listener", "memo", "promised", "served", "session", "slots",
+        "sock", "turn", "unsent", "waiting_for",
     )  # fmt: skip
 
     def __init__(
@@ -126,6 +126,7 @@ class Connection:
         self._reading = True
         self.active = True
         self.closed = False
+        self.ending = False  # nothing more is read, and what came before is still to be answered
         self.memo: Memo | None = None
         self.candidate: object = None  # what may become a memo if the next request is like it
         self.session: Any = None
@@ -151,6 +152,14 @@ class Connection:
             return
         self._partial = b""
         self._frames(buffer, have + received)
+        if self._partial or self._large_need:
+            self.close_if_broken()
+
+    def close_if_broken(self) -> None:
+        """An error is told of once by the loop, and is missed if that call finds bytes which came before it. Where they
+        are answered, sending shows it; where they are the beginning of a request, nothing else would."""
+        if not self.closed and self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.close()
 
     def _frames(self, buffer: ReceiveBuffer, end: int) -> None:
         data, view = buffer.bytes, buffer.view
@@ -158,7 +167,9 @@ class Connection:
         while end - position >= 4:
             (size,) = _size(data, position)
             if not FRAME_MIN <= size <= self.frame_max:
-                self.close()
+                what = _no_request(size, bytes(view[position : position + 4]), self.frame_max)
+                log.warning("closed connection: %s", what, extra={"from": self.host})
+                self.end()
                 return
             stop = position + 4 + size
             if stop > end:
@@ -221,6 +232,8 @@ class Connection:
         assert large is not None
         if self._large_turn == self.turn.count and self.turn.scheduled:
             self.turn.flush()  # the last frame's batches are still views of this buffer
+            if self.closed:
+                return
         have, need = self._large_have, self._large_need
         if have == len(large.bytes) and not self._grow_large():
             return
@@ -234,6 +247,8 @@ class Connection:
         self._large_have = have + received
         if self._large_have == need:
             self._large_complete()
+        else:
+            self.close_if_broken()
 
     def _large_complete(self) -> None:
         large, need = self._large, self._large_need
@@ -298,7 +313,7 @@ class Connection:
         return lambda: self._memory.give_back(charged)
 
     def _pause(self, reason: str) -> None:
-        self.waiting_for = reason
+        self.waiting_for = reason if not self.ending else "end"
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self.fd)
@@ -380,10 +395,11 @@ class Connection:
         if self._writing or self.closed:
             self.unsent = sum(map(len, self._out))
             return
-        out = self._out
+        out, full = self._out, True
         try:
             if self._ranges:
                 self._send_all(out)
+                full = False
             else:
                 answers = out[0] if len(out) == 1 else b"".join(out)
                 sent = self._send(answers)
@@ -398,22 +414,32 @@ class Connection:
             return
         if self._out:
             self.unsent = sum(map(len, self._out))
-            self._await_writable()
+            self._go_on_later(full)
         else:
             self.unsent = 0
-        if self.waiting_for == "order" and not self.slots and self.unsent <= UNSENT_MAX // 2:
+        if self.ending and not self._out and not self.slots:
+            self.close()
+        elif self.waiting_for == "order" and not self.slots and self.unsent <= UNSENT_MAX // 2:
             self._loop.call_soon(self._order_restored)
 
     def _send_all(self, out: list[Any]) -> None:
-        """As much as the socket takes; what it does not take stays."""
+        """As much as the socket takes, and of files not too much at once; the rest stays."""
         self._ranges = False
         self._out = out = _joined(out)
-        done = 0
+        done, room = 0, FILES_AT_ONCE
         self._cork(True)
         try:
             for number, part in enumerate(out):
-                while (rest := self._send_part(part, number + 1 < len(out))) is not None:
-                    part = out[number] = rest
+                while room and part is not None:
+                    before = len(part)
+                    rest = self._send_part(part, number + 1 < len(out), room)
+                    if type(part) is not memoryview:
+                        room -= before - (len(rest) if rest is not None else 0)
+                    part = rest
+                    if rest is not None:
+                        out[number] = rest
+                if part is not None:
+                    break
                 done = number + 1
         finally:
             del out[:done]
@@ -425,28 +451,45 @@ class Connection:
         if self.sock.family is not socket.AF_UNIX:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, on)
 
-    def _send_part(self, part: Any, more: bool) -> Any:
+    def _send_part(self, part: Any, more: bool, room: int) -> Any:
         """What is left of the part, None if it is all sent."""
         if type(part) is memoryview:
             sent = self.sock.send(part, socket.MSG_MORE if more else 0)
             return None if sent == len(part) else part[sent:]
-        sent = os.sendfile(self.fd, part.file.fd, part.position, min(part.size, SENDFILE_MAX))
+        sent = os.sendfile(self.fd, part.file.fd, part.position, min(part.size, room))
         if sent == 0:
             raise OSError("the log was cut while it was sent")
         return None if sent == part.size else part.after(sent)
 
-    def _await_writable(self) -> None:
-        if not self._writing:
-            self._writing = True
+    def _go_on_later(self, full: bool) -> None:
+        """When the socket takes more, or as soon as others had their turn."""
+        self._writing = True
+        if full:
             self._loop.add_writer(self.fd, self._writable)
+        else:
+            self._loop.call_soon(self._go_on)
 
     def _writable(self) -> None:
-        self.active = True
         self._loop.remove_writer(self.fd)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self.active = True
         self._writing = False
         self.flush()
 
     # ---- the end
+
+    def end(self) -> None:
+        """Closes when all that came before was answered. Nothing more is read."""
+        if self.closed or self.ending:
+            return
+        self.ending = True
+        self._pause("end")
+        if not self._sending:
+            self._sending = True
+            self.turn.sends.append(self)
+        self.turn.schedule()
 
     def close(self) -> None:
         if self.closed:
@@ -467,6 +510,15 @@ class Connection:
                 slot.cancel()
         self.slots.clear()
         self._on_close(self)
+
+
+def _no_request(size: int, begin: bytes, size_max: int) -> str:
+    """What came instead, in the words of whoever has to find out who sent it."""
+    if begin[:2] == b"\x16\x03":
+        return "TLS came where requests are expected in plain text"
+    if begin in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"PRI "):
+        return "HTTP came where requests of Kafka's protocol are expected"
+    return f"a request can't have {size} bytes, only {FRAME_MIN} to {size_max}"
 
 
 def _joined(parts: list[Any]) -> list[Any]:

@@ -116,8 +116,9 @@ class Listener:
     def _sweep(self) -> None:
         for connection, sweeps in list(self.connections.items()):
             connection.release_idle_memory()
+            connection.close_if_broken()
             if connection.closed:
-                continue  # while another one's buffer was released
+                continue  # or while another one's buffer was released
             if connection.active or connection.slots or not self._closes_idle:
                 connection.active = False
                 self.connections[connection] = 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.parser import Parser, add_yes, not_negative
 from penstock.cli.positions import END, TIMES, Kind, Placed, Position, parse_time
+from penstock.cli.problem import Problem
 
 if TYPE_CHECKING:
     from penstock.cli.connection import Connection, Key
@@ -43,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
     connection = connect(args)
     places = locate(connection, _limit(args), connection.partitions(args.topic, args.partitions))
+    _check_end(args, places)
     doomed = {key: place for key, place in places.items() if place.offset > place.start}
     count = sum(place.offset - place.start for place in doomed.values())
     if doomed:
@@ -59,6 +61,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"Deleted {plural(count, 'message')} of {args.topic}.")
     return 0
+
+
+def _check_end(args: argparse.Namespace, places: dict[Key, Placed]) -> None:
+    end = max(place.end for place in places.values())
+    if args.before_offset is not None and args.before_offset > end:
+        hint = "To delete all there is: --all"
+        raise Problem(f"{args.topic} ends at offset {end}, before {args.before_offset}.", hint)
 
 
 def _limit(args: argparse.Namespace) -> Position:
