@@ -145,6 +145,7 @@ class FakeRouter:
     s   answered later, and others of its kind may overlap it (Produce)
     v   kept as a view until the turn's writes, which find out what has become of it by then
     x   closes the connection
+    q   ends it: what came before is answered first
     """
 
     def __init__(self) -> None:
@@ -166,6 +167,9 @@ class FakeRouter:
         self.frames.append(frame[: self.keeps])
         if kind == b"x":
             connection.close()
+            return False
+        if kind == b"q":
+            connection.end()
             return False
         if kind == b"v":
             connection.turn.writes.append(lambda: self.written.append(bytes(view[start + 4 : stop])))

@@ -15,7 +15,7 @@ from penstock.protocol import pure_short, short
 from penstock.protocol.codec import encode_bytes
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from penstock.protocol.record_batch import HEADER, HEADER_SIZE, Record, build_batch, read_header
+from penstock.protocol.record_batch import HEADER, HEADER_SIZE, Record, build_batch, read_header, read_records
 from penstock.protocol.wire import uvarint
 
 TWINS: list[ModuleType] = [pure_short]
@@ -333,21 +333,22 @@ def count_of(data: bytearray) -> int:
 @given(data=batches())
 def test_a_batch_has_its_records_and_no_others(twin: ModuleType, data: bytearray) -> None:
     count = count_of(data)
-    assert twin.has_records(data, count)
-    assert twin.has_records(memoryview(data), count)
+    newest = max(record.timestamp_ms for record in read_records(data, 0)) - int.from_bytes(data[27:35], "big")
+    assert twin.newest_delta(data, count) == newest
+    assert twin.newest_delta(memoryview(data), count) == newest
     for wrong in (count - 1, count + 1, -1):
-        assert not twin.has_records(data, wrong)
-    assert not twin.has_records(data[:-1], count)
-    assert not twin.has_records(data + b"\0", count)
-    assert not twin.has_records(data[:60], 0)
-    assert twin.has_records(data[:HEADER_SIZE], 0)
+        assert twin.newest_delta(data, wrong) is None
+    assert twin.newest_delta(data[:-1], count) is None
+    assert twin.newest_delta(data + b"\0", count) is None
+    assert twin.newest_delta(data[:60], 1) is None
+    assert twin.newest_delta(data[:HEADER_SIZE], 0) is None
 
 
 @given(data=batches(), where=st.integers(0, 10**6), byte=st.integers(0, 255), count=st.integers(-1, 9))
 def test_both_say_the_same_of_whatever_stands_there(data: bytearray, where: int, byte: int, count: int) -> None:
     data[HEADER_SIZE + where % (len(data) - HEADER_SIZE)] = byte
     for wanted in (count, count_of(data)):
-        assert len({twin.has_records(data, wanted) for twin in TWINS}) == 1
+        assert len({twin.newest_delta(data, wanted) for twin in TWINS}) == 1
 
 
 @twins
@@ -357,7 +358,7 @@ def test_both_say_the_same_of_whatever_stands_there(data: bytearray, where: int,
 @example(payload=b"\x0e\0\0\0\xff\xff\xff\xff\x0f\1\0", count=1)
 def test_what_is_no_record_is_none(twin: ModuleType, payload: bytes, count: int) -> None:
     data = bytearray(HEADER_SIZE) + payload
-    assert twin.has_records(data, count) == pure_short.has_records(data, count)
+    assert twin.newest_delta(data, count) == pure_short.newest_delta(data, count)
 
 
 @twins
@@ -366,11 +367,11 @@ def test_records_may_be_as_long_as_they_say_and_no_longer(twin: ModuleType) -> N
     #         size attributes time delta key value headers
     whole = bytes([12, 0, 0, 0, 1, 1, 0])
     head = bytearray(HEADER_SIZE)
-    assert twin.has_records(head + whole, 1)
+    assert twin.newest_delta(head + whole, 1) == 0
     for place, byte in [(0, 0), (0, 1), (0, 10), (0, 14), (3, 2), (4, 3), (4, 2), (5, 2), (5, 3), (6, 2), (6, 1)]:
         wrong = bytearray(whole)
         wrong[place] = byte
-        assert not twin.has_records(head + wrong, 1), (place, byte)
+        assert twin.newest_delta(head + wrong, 1) is None, (place, byte)
 
 
 # ---- what only a mistake in this program could pass
@@ -398,6 +399,6 @@ def test_numbers_without_end_match_nothing(twin: ModuleType) -> None:
 def test_a_view_that_was_released_is_refused(twin: ModuleType) -> None:
     view = memoryview(batch())
     view.release()
-    for use in (lambda: twin.open_batch(view, 0), lambda: twin.stamp(view, 0, 0), lambda: twin.has_records(view, 3)):
+    for use in (lambda: twin.open_batch(view, 0), lambda: twin.stamp(view, 0, 0), lambda: twin.newest_delta(view, 3)):
         with pytest.raises((TypeError, ValueError)):
             use()

@@ -179,6 +179,39 @@ async def test_what_ends_a_connection_takes_no_answer_with_it(rooms: Rooms, flus
     assert await client.is_closed()
 
 
+async def test_what_stands_behind_an_answer_that_can_not_be_sent_is_not_carried_out(rooms: Rooms) -> None:
+    client = rooms.connect()
+    for _ in range(3):
+        await client.ask(produce("t", batch(), acks=1), 9)
+
+    def reset(answers: object) -> int:
+        raise ConnectionResetError
+
+    client.connection._send = reset
+    waiting = fetch("t", 10, wait_ms=600_000)
+    client.sock.send(client.frame(produce("t", batch(), acks=1), 9) + client.frame(waiting))
+    await until(lambda: client.connection.closed)
+    await turns()
+    assert not rooms.partition("t").fetchers
+    assert not client.connection.slots
+
+
+def test_a_turn_that_was_carried_out_in_its_midst_is_no_shorter(tmp_path: Path) -> None:
+    loop, now_ms = asyncio.new_event_loop(), 1000
+    turn = turns_of_the_loop.Turn(loop, lambda: now_ms * 1_000_000)
+    turn.schedule()
+    now_ms += turns_of_the_loop.LONG_MS - 1
+    turn.settle()
+    turn.schedule()
+    assert not turn.is_long
+    now_ms += 1
+    assert turn.is_long
+    turn.flush()
+    turn.schedule()
+    assert not turn.is_long
+    loop.close()
+
+
 async def test_a_transactional_request_that_is_refused_under_acks_0_ends_the_connection(rooms: Rooms) -> None:
     client = rooms.connect()
     refused = produce("t", batch(producer=(7, 0, 0), transactional=True), acks=0)

@@ -13,7 +13,14 @@ from crc32c import crc32c
 from penstock.protocol.compression import Compression
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages.produce import PartitionProduceResponse, ProduceRequest
-from penstock.protocol.record_batch import Record, build_batch, read_header, read_records
+from penstock.protocol.record_batch import (
+    BASE_TIMESTAMP_AT,
+    MAX_TIMESTAMP_AT,
+    Record,
+    build_batch,
+    read_header,
+    read_records,
+)
 from penstock.storage.worker import WorkerFailed
 from tests.fakes import turns, until
 from tests.server.rooms import OFFSETS_TOPIC, Rooms, batch, produce
@@ -232,6 +239,30 @@ async def test_records_that_are_not_what_the_header_says_are_refused(rooms: Room
         answer = only(await client.ask(produce("t", bytes(wrong)), 9))
         assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
     assert only(await client.ask(produce("t", batch(2)), 9)).base_offset == stored_before
+
+
+async def test_a_record_dated_behind_all_time_is_refused_and_takes_no_other_answer_with_it(rooms: Rooms) -> None:
+    hostile, honest = rooms.connect(), rooms.connect()
+    for client in (hostile, honest):
+        for _ in range(3):
+            assert only(await client.ask(produce("t", batch(), acks=1), 9)).error_code == 0
+    late = bytearray(build_batch([Record(0, 0, None, b"a"), Record(1, 1, None, b"b")]))
+    struct.pack_into(">qq", late, BASE_TIMESTAMP_AT, 2**63 - 1, -1)
+    struct.pack_into(">I", late, 17, crc32c(late[21:]))
+    for client, sent in ((hostile, bytes(late)), (honest, batch())):  # both are read in one turn
+        client.sock.send(client.frame(produce("t", sent, acks=1), 9))
+    assert only(await hostile.receive()).error_code == ErrorCode.INVALID_TIMESTAMP
+    assert only(await honest.receive()).base_offset == 6
+
+
+async def test_the_newest_time_of_records_that_are_not_in_order_is_found(rooms: Rooms) -> None:
+    client = rooms.connect()
+    dated = bytearray(build_batch([Record(n, time, None, b"a") for n, time in enumerate((50, 90, 20))]))
+    struct.pack_into(">q", dated, MAX_TIMESTAMP_AT, -1)
+    struct.pack_into(">I", dated, 17, crc32c(dated[21:]))
+    assert only(await client.ask(produce("t", bytes(dated)), 9)).error_code == 0
+    await rooms.idle()
+    assert read_header(memoryview(stored(rooms, "t"))).max_timestamp == 90
 
 
 async def test_large_batches_that_are_opened_keep_their_memory_until_they_are_stored(rooms: Rooms) -> None:

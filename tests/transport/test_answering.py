@@ -18,7 +18,8 @@ from penstock.transport import connection as connections
 from penstock.transport.connection import SLOTS_MAX, UNSENT_MAX
 from penstock.transport.turn import RECEIVE_BYTES
 from tests.fakes import framed, request, turns, until
-from tests.transport.conftest import LOOPS, Wires
+from tests.transport.conftest import LOOPS, Listening, Wires
+from tests.transport.test_memory import FakeAsker
 
 # ---- order
 
@@ -228,6 +229,52 @@ async def test_whoever_ends_is_answered_first_and_not_read_any_more(wires: Wires
     assert await peer.receive_frame() == waiting
     assert await peer.closed()
     assert wires.closed == [connection]
+
+
+async def test_whoever_ends_while_a_long_wait_is_open_is_closed(wires: Wires) -> None:
+    connection, peer = wires.connect()
+    await peer.send(framed(request("e")))  # nothing may pass its answer
+    await until(lambda: bool(wires.router.open))
+    connection.end()
+    assert await peer.closed()
+
+
+async def test_whoever_ends_keeps_no_memory_though_the_peer_does_not_read(wires: Wires) -> None:
+    connection, peer = wires.connect(buffer=5000)
+    connection.send_parts([b"x" * 1_000_000])
+    await turns()
+    await peer.send(framed(request("q", 900_000)))
+    await until(lambda: connection.ending)
+    await turns()
+    assert (wires.memory.used, wires.memory.finishing, len(wires.memory.waiting)) == (0, None, 0)
+    assert not connection.closed
+    assert await peer.receive(1_000_000) == b"x" * 1_000_000
+    assert await peer.closed()
+
+
+async def test_whoever_ends_gives_up_its_place_among_those_who_wait_for_memory(wires: Wires) -> None:
+    assert wires.memory.take(wires.memory.limit, FakeAsker())
+    (first, its), (second, others) = wires.connect(), wires.connect()
+    for connection, peer in ((first, its), (second, others)):
+        peer.send_now(framed(request("n", 300_000))[:100_000])
+        await until(lambda connection=connection: connection in wires.memory.waiting)  # type: ignore[misc]
+    first.end()
+    await until(lambda: first.closed)
+    wires.memory.give_back(wires.memory.limit)
+    await others.send(framed(request("n", 300_000))[100_000:])
+    assert len(await others.receive_frame()) == 300_000
+
+
+async def test_what_was_answered_arrives_though_more_has_come_that_is_not_read(listening: Listening) -> None:
+    listener = listening.start()
+    peer = await listening.connect()
+    await until(lambda: len(listener.connections) == 1)
+    (connection,) = listener.connections
+    connection.send_parts([b"x" * 1_000_000])
+    connection.end()
+    peer.send_now(bytes(200_000))
+    assert await peer.receive(1_000_000) == b"x" * 1_000_000
+    assert await peer.closed()
 
 
 async def test_whoever_ends_with_nothing_to_be_answered_is_closed(wires: Wires) -> None:

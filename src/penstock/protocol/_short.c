@@ -199,14 +199,14 @@ static inline const uint8_t *behind_bytes(const uint8_t *at, const uint8_t *end,
 }
 
 /* Behind the record that begins there, NULL if that is none or has another place in its batch. */
-static inline const uint8_t *behind_record(const uint8_t *at, const uint8_t *end, int64_t place)
+static inline const uint8_t *behind_record(const uint8_t *at, const uint8_t *end, int64_t place, int64_t *time)
 {
-    int64_t size, ignored, delta, headers;
+    int64_t size, delta, headers;
     if ((at = varint(at, end, 5, &size)) == NULL || size < 1 || size > end - at)
         return NULL;
     end = at + size;
     at++; /* attributes, of which there are none */
-    if ((at = varint(at, end, 10, &ignored)) == NULL || (at = varint(at, end, 5, &delta)) == NULL || delta != place)
+    if ((at = varint(at, end, 10, time)) == NULL || (at = varint(at, end, 5, &delta)) == NULL || delta != place)
         return NULL;
     if ((at = behind_bytes(at, end, 1)) == NULL || (at = behind_bytes(at, end, 1)) == NULL)
         return NULL;
@@ -218,21 +218,28 @@ static inline const uint8_t *behind_record(const uint8_t *at, const uint8_t *end
     return at == end ? at : NULL;
 }
 
-static PyObject *has_records(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+static PyObject *newest_delta(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
 {
     Py_ssize_t size;
-    if (!takes("has_records", count, 2))
+    if (!takes("newest_delta", count, 2))
         return NULL;
     int64_t wanted = number(arguments[1]);
     uint8_t *batch = bytes_of(arguments[0], &size);
     if (batch == NULL || PyErr_Occurred())
         return NULL;
-    if (size < HEADER_SIZE || wanted < 0)
-        Py_RETURN_FALSE;
+    if (size < HEADER_SIZE || wanted < 1)
+        Py_RETURN_NONE;
     const uint8_t *at = batch + HEADER_SIZE, *end = batch + size;
-    for (int64_t place = 0; at != NULL && place < wanted; place++)
-        at = behind_record(at, end, place);
-    return PyBool_FromLong(at == end);
+    int64_t time, newest = INT64_MIN;
+    for (int64_t place = 0; place < wanted; place++) {
+        if ((at = behind_record(at, end, place, &time)) == NULL)
+            Py_RETURN_NONE;
+        if (time > newest)
+            newest = time;
+    }
+    if (at != end)
+        Py_RETURN_NONE;
+    return PyLong_FromLongLong(newest);
 }
 
 static PyObject *stamp(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
@@ -623,7 +630,7 @@ static PyType_Spec records_spec = {
 
 static PyMethodDef functions[] = {
     {"open_batch", (PyCFunction)(void (*)(void))open_batch, METH_FASTCALL, NULL},
-    {"has_records", (PyCFunction)(void (*)(void))has_records, METH_FASTCALL, NULL},
+    {"newest_delta", (PyCFunction)(void (*)(void))newest_delta, METH_FASTCALL, NULL},
     {"stamp", (PyCFunction)(void (*)(void))stamp, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

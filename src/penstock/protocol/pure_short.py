@@ -21,6 +21,8 @@ BEFORE_CLIENT = 12  # length, api key, version, correlation id
 HEADER_SIZE = 61
 LENGTH_COUNTS_FROM = 12
 SUMMED_FROM = 21
+LONG_MIN = -(2**63)
+LONG_MASK = 2**64 - 1
 
 _header = Struct(">qiibIhi8xqqhii").unpack_from
 _int32 = Struct(">i").unpack_from
@@ -45,29 +47,33 @@ def open_batch(buffer: Buffer, at: int) -> Opened:
     )  # fmt: skip
 
 
-def has_records(batch: Buffer, count: int) -> bool:
-    """Whether behind its header a batch that is not compressed has so many whole records, each in its place."""
+def newest_delta(batch: Buffer, count: int) -> int | None:
+    """The largest timestamp delta in a batch that is not compressed; None unless behind its header there are so many
+    whole records, each in its place, and nothing else."""
     at, end = HEADER_SIZE, len(batch)
-    if end < HEADER_SIZE or count < 0:
-        return False
+    newest = LONG_MIN
+    if end < HEADER_SIZE or count < 1:
+        return None
     try:
         for place in range(count):
-            at = _behind_record(batch, at, end, place)
+            at, delta = _behind_record(batch, at, end, place)
+            newest = max(newest, delta)
     except _NoRecord:
-        return False
-    return at == end
+        return None
+    return newest if at == end else None
 
 
 class _NoRecord(Exception):
     pass
 
 
-def _behind_record(data: Buffer, at: int, end: int, place: int) -> int:
+def _behind_record(data: Buffer, at: int, end: int, place: int) -> tuple[int, int]:
+    """Where it ends, and its timestamp delta."""
     size, at = _varint(data, at, end)
     if not 1 <= size <= end - at:
         raise _NoRecord
     end = at + size
-    _, at = _varint(data, at + 1, end, 10)  # behind the attributes, of which there are none
+    time, at = _varint(data, at + 1, end, 10)  # behind the attributes, of which there are none
     delta, at = _varint(data, at, end)
     if delta != place:
         raise _NoRecord
@@ -79,7 +85,7 @@ def _behind_record(data: Buffer, at: int, end: int, place: int) -> int:
         at = _behind_bytes(data, _behind_bytes(data, at, end, 0), end, -1)
     if at != end:
         raise _NoRecord
-    return at
+    return at, time
 
 
 def _behind_bytes(data: Buffer, at: int, end: int, size_min: int) -> int:
@@ -97,6 +103,7 @@ def _varint(data: Buffer, at: int, end: int, bytes_max: int = 5) -> tuple[int, i
         byte = data[at + place]
         found |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
+            found &= LONG_MASK
             return (found >> 1) ^ -(found & 1), at + place + 1
     raise _NoRecord
 

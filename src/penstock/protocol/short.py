@@ -8,32 +8,35 @@ try:
         FetchShape,
         ProduceShape,
         RecordsShape,
-        has_records,
+        newest_delta,
         open_batch,
         stamp,
     )
 
     COMPILED = True
+    WALKED_MAX = 2**31
 except ImportError:
     from penstock.protocol.pure_short import (
         AnswerShape,
         FetchShape,
         ProduceShape,
         RecordsShape,
-        has_records,
+        newest_delta,
         open_batch,
         stamp,
     )
 
     COMPILED = False
+    WALKED_MAX = 500  # records of a batch: to walk through more of them here would hold everybody up
 
 __all__ = [
     "COMPILED",
+    "WALKED_MAX",
     "AnswerShape",
     "FetchShape",
     "ProduceShape",
     "RecordsShape",
-    "has_records",
+    "newest_delta",
     "open_batch",
     "stamp",
 ]

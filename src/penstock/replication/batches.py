@@ -8,7 +8,6 @@ from typing import Final
 from crc32c import crc32c
 
 from penstock.protocol.errors import ApiError, ErrorCode
-from penstock.protocol.record_batch import read_records
 
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -28,15 +27,16 @@ def stamp_append_time(batch: memoryview, attributes: int, now_ms: int) -> None:
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
 
 
-def stamp_max_timestamp(batch: memoryview, attributes: int) -> int:
+def stamp_max_timestamp(batch: memoryview, newest_delta: int) -> int:
     """Some clients leave it out, and searches by time go by it, and retention. Kafka finds it anew for everyone, which
     would be dear here: so only for these, and where that means to decompress, the first record speaks for all."""
     (base,) = _read_int64(batch, 27)
     found: int = base
     if base < 0:
         return found
-    if not attributes & COMPRESSION_MASK:
-        found = max(record.timestamp_ms for record in read_records(batch, 0))
+    found += newest_delta
+    if not 0 <= found < 2**63:
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, f"a record is dated {newest_delta} ms from {base}")
     _int64(batch, 35, found)
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
     return found

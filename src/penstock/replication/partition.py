@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import HEADER_SIZE
-from penstock.protocol.short import has_records, open_batch, stamp
+from penstock.protocol.short import WALKED_MAX, newest_delta, open_batch, stamp
 from penstock.replication.admission import Admission
 from penstock.replication.batches import (
     ATTRIBUTES_OF_CLIENTS,
@@ -149,12 +149,16 @@ class Partition:
             )
         if not sound:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (crc does not match in {self.name})")
-        if not attributes & COMPRESSION_MASK and not has_records(batch, count):
-            raise ApiError(ErrorCode.INVALID_RECORD, f"the batch for {self.name} does not hold its {count} records")
+        newest = 0
+        if not attributes & COMPRESSION_MASK and count <= WALKED_MAX:
+            walked = newest_delta(batch, count)
+            if walked is None:
+                raise ApiError(ErrorCode.INVALID_RECORD, f"the batch for {self.name} does not hold its {count} records")
+            newest = walked
         if attributes & (TRANSACTIONAL | COMPRESSION_MASK):
             check_attributes(attributes, producer_id, may_be_transactional)
         if max_timestamp == NO_TIMESTAMP and not settings.log_append_time:
-            max_timestamp = stamp_max_timestamp(batch, attributes)
+            max_timestamp = stamp_max_timestamp(batch, newest)
         ahead_ms = max_timestamp - now_ms
         out_of_range = ahead_ms > settings.timestamp_after_max_ms or -ahead_ms > settings.timestamp_before_max_ms
         if out_of_range and not settings.log_append_time:

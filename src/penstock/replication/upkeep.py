@@ -251,7 +251,8 @@ class Upkeep:
         try:
             await self._in_thread(partition.log.save_start)
         except OSError:
-            partition.log.start_offset = before
+            if partition.log.start_offset == offset:  # and nothing was deleted meanwhile
+                partition.log.start_offset = before
             raise
         await self._delete_before(partition, offset)
         partition.wake_followers()

@@ -162,7 +162,7 @@ class ProduceLane:
         promises, self.promises = self.promises, []
         for connection, correlation_id, route, appended, failures in promises:
             partition = route.partition
-            if type(appended) is ApiError:
+            if isinstance(appended, ApiError):
                 connection.send(route.failure(correlation_id, appended))
             elif partition.failures == failures:
                 base_offset, _, append_time_ms = appended

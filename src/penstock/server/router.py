@@ -48,9 +48,9 @@ class Router:
             slots[-1].hurry()
         if (slots and (not slots[-1].shared or connection.congested)) or connection.unsent > UNSENT_MAX:
             return False
-        if connection.served == self._turn.count and self._turn.is_long:
+        if connection.served == self._turn.flushes and self._turn.is_long:
             return False
-        connection.served = self._turn.count
+        connection.served = self._turn.flushes
         try:
             return self._ordinary(connection, view[start:stop])
         except DecodeError as error:
@@ -69,6 +69,8 @@ class Router:
                 raise DecodeError(f"a request of {len(frame)} bytes with api key {header.api_key}")
         if connection.promised == self._turn.count:
             self._turn.settle()
+            if connection.closed or connection.ending:
+                return False
         route = HANDLERS.get(header.api_key)
         if route is None or header.api_version not in route.request.versions:
             return self._unsupported(connection, header)
@@ -107,6 +109,10 @@ class Router:
                 connection.answer(connection.slot(shared=True), parts)
             elif parts:
                 connection.send_parts(parts)
+            return
+        if connection.closed:  # while it was carried out: nobody would take the answer, nor give up waiting for it
+            if isinstance(reply, Deferred) and reply.cancel is not None:
+                reply.cancel()
             return
         slot = connection.slot(shared=header.api_key == PRODUCE and isinstance(reply, Deferred))
         if isinstance(reply, Deferred):

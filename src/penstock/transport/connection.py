@@ -33,6 +33,7 @@ SLOTS_MAX: Final = 1024  # requests that wait for an answer
 LARGE_FIRST: Final = 256 * 1024
 LARGE_KEPT_MAX: Final = 4 * 1024 * 1024
 FRAME_MIN: Final = 8  # api key, version, correlation id
+DISCARDED_MAX: Final = 4 << 20
 FILES_AT_ONCE: Final = 512 * 1024  # before the other connections have their turn
 
 _size = struct.Struct(">i").unpack_from
@@ -182,7 +183,9 @@ class Connection:
                     self._pause("order")
                 break
             position = stop
-        if position < end and not self.closed:
+            if self.closed:
+                return
+        if position < end and not self.closed and not self.ending:
             self._partial = bytes(view[position:end])
 
     def _handle(self, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
@@ -418,6 +421,7 @@ class Connection:
         else:
             self.unsent = 0
         if self.ending and not self._out and not self.slots:
+            self._discard()
             self.close()
         elif self.waiting_for == "order" and not self.slots and self.unsent <= UNSENT_MAX // 2:
             self._loop.call_soon(self._order_restored)
@@ -481,15 +485,29 @@ class Connection:
     # ---- the end
 
     def end(self) -> None:
-        """Closes when all that came before was answered. Nothing more is read."""
+        """Closes when what was written before is answered. Nothing more is read."""
         if self.closed or self.ending:
+            return
+        if self.slots and not self.slots[-1].shared:  # a wait that may take minutes
+            self.close()
             return
         self.ending = True
         self._pause("end")
+        self._partial = b""
+        self._large_need = 0  # its memory is another's when the turn's writes are done
+        self._memory.leave(self)
+        self.turn.answers.append(self._drop_large)
         if not self._sending:
             self._sending = True
             self.turn.sends.append(self)
         self.turn.schedule()
+
+    def _discard(self) -> None:
+        """What has arrived and was not read: with it, the kernel would take back what is on its way to the peer."""
+        rest = bytearray(RECEIVE_BYTES)
+        for _ in range(DISCARDED_MAX // RECEIVE_BYTES):
+            if self._receive(rest, 0, RECEIVE_BYTES) <= 0:
+                return
 
     def close(self) -> None:
         if self.closed:

@@ -38,7 +38,7 @@ class ReceiveBuffer:
 class Turn:
     __slots__ = (
         "_awake_ns", "_awake_until_ns", "_clock_ns", "_free", "_is_awake", "_loop", "_unless", "_used", "answers",
-        "count", "now_ms", "scheduled", "sends", "writes",
+        "begun_ms", "count", "flushes", "now_ms", "scheduled", "sends", "writes",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock_ns: Callable[[], int] = time.time_ns) -> None:
@@ -50,8 +50,10 @@ class Turn:
         self._awake_until_ns = 0
         self._is_awake = False
         self._unless: Callable[[], bool] = bool
-        self.count = 0
-        self.now_ms = 0  # the wall clock, read once a turn
+        self.count = 0  # of what was carried out, which may be several times a turn
+        self.flushes = 0  # of turns
+        self.now_ms = 0  # the wall clock, read whenever something is to be carried out again
+        self.begun_ms = 0  # the same when the turn began; 0 between turns
         self.scheduled = False
         self.writes: list[Callable[[], None]] = []
         self.answers: list[Callable[[], None]] = []
@@ -61,6 +63,8 @@ class Turn:
         if not self.scheduled:
             self.scheduled = True
             self.now_ms = self._clock_ns() // 1_000_000
+            if not self.begun_ms:
+                self.begun_ms = self.now_ms
             self._loop.call_soon(self.flush)
 
     def stay_awake(self, microseconds: int, unless: Callable[[], bool]) -> None:
@@ -78,7 +82,7 @@ class Turn:
     @property
     def is_long(self) -> bool:
         """Whether others have waited for their turn for so long that whoever had a request handled should let them."""
-        return self._clock_ns() // 1_000_000 - self.now_ms >= LONG_MS
+        return self._clock_ns() // 1_000_000 - self.begun_ms >= LONG_MS
 
     @property
     def readers(self) -> int:
@@ -127,6 +131,8 @@ class Turn:
     def flush(self) -> None:
         """The end of the turn."""
         self.settle()
+        self.flushes += 1
+        self.begun_ms = 0
         self._free += self._used
         self._used.clear()
         if len(self._free) > BUFFERS_PER_TURN:
