@@ -138,6 +138,18 @@ async def test_a_follower_whose_epoch_ends_earlier_here_is_told_where(rooms: Roo
     assert rooms.partition(TOPIC).high_watermark == 0
 
 
+async def test_a_fetch_behind_the_end_counts_for_nothing_where_no_epoch_is_named(rooms: Rooms) -> None:
+    """As of a follower that has lost the file of its epochs."""
+    follower, producer = Follower(rooms), rooms.connect()
+    await follower.begin()
+    await write(rooms, producer)
+    await follower.receive()
+    data = (await follower.fetch({0: 5}, last=-1))[0]
+    assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert rooms.partition(TOPIC).high_watermark == 0
+    assert not producer.has_answer()
+
+
 async def test_a_session_is_not_gone_on_with_by_another_number_or_life(rooms: Rooms) -> None:
     follower, producer = Follower(rooms), rooms.connect()
     await follower.begin()

@@ -293,11 +293,15 @@ class _Witness(logging.Handler):
 
 
 def simulate(seed: int, scenario: Callable[[], Awaitable[T]]) -> T:
-    """Runs it on a loop of its own."""
+    """Runs it on a loop of its own. What a callback raises, which a loop would only log, fails it."""
+    raised: list[dict[str, Any]] = []
 
     async def run() -> T:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: raised.append(context))
         return await scenario()
 
     running: Coroutine[Any, Any, T] = run()
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(seed)) as runner:
-        return runner.run(running)
+        result = runner.run(running)
+    assert not raised, raised
+    return result

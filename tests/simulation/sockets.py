@@ -93,6 +93,11 @@ class SimulatedSocket:
         elif not self.closed:
             self._take_up()
 
+    def getsockopt(self, level: int, option: int) -> int:
+        """The error that nobody was told of yet, if any."""
+        assert (level, option) == (socket.SOL_SOCKET, socket.SO_ERROR)
+        return errno.ECONNRESET if self._is_reset else 0
+
     def _take_up(self) -> None:
         """What the kernel wrote to the descriptor, which goes before what is sent next."""
         size = os.lseek(self._fd, 0, os.SEEK_CUR)

@@ -18,7 +18,9 @@ import pytest
 from penstock.cluster.departures import TOLD_S
 from penstock.cluster.model import ClusterImage
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.rules.telling import write
 from tests.simulation import scenarios
+from tests.simulation.attacks import delete_before, in_sync
 from tests.simulation.brokers import SimulatedBroker, SimulatedBrokers, simulate
 from tests.simulation.client import Client, Writer
 from tests.simulation.scenarios import ALL, TOPIC, digest
@@ -196,3 +198,25 @@ def test_a_session_of_followers_goes_on_for_ever(tmp_path: Path) -> None:
 def image_of(machine: SimulatedBroker) -> ClusterImage:
     assert machine.broker is not None
     return machine.broker.image
+
+
+def test_a_follower_whose_records_are_all_deleted_comes_back(tmp_path: Path) -> None:
+    """Its only epoch is one that its leader has no more: that is no reason to part, since nothing of it is left."""
+
+    async def scenario() -> None:
+        async with SimulatedBrokers(tmp_path, 3, 1) as cluster:
+            client = Client(cluster)
+            await client.create(TOPIC, ALL, min_insync_replicas=1)
+            await write(cluster, client, 10)
+            await delete_before(client, 10)
+            await asyncio.sleep(1)
+            await cluster[3].stop()
+            await cluster[1].stop()
+            await cluster.until("another leads", lambda: cluster.leader(TOPIC) == 2)
+            client.forget_leader(TOPIC)
+            await write(cluster, client, 3, "later")
+            await cluster[3].start()
+            await cluster.until("it is in sync again", lambda: 3 in in_sync(cluster))
+            assert cluster[3].partition(TOPIC).log.end_offset == 13
+
+    simulate(1, scenario)

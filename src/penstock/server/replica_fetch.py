@@ -197,11 +197,12 @@ class ReplicaSession:
         if partition is None or self._refusal(partition, asked) is not None:
             self.ready[place] = None
             return
-        if not self._diverges(partition, asked):
+        store = partition.log
+        if store.start_offset <= asked.fetch_offset <= store.end_offset and not self._diverges(partition, asked):
             self._replicas.fetched(partition, self.replica, asked.fetch_offset, now_ms)
             self._replicas.low_watermarks.begins_at(partition, self.replica, asked.log_start_offset)
             self._note_outsider(place)
-        if partition.log.end_offset != asked.fetch_offset:
+        if store.end_offset != asked.fetch_offset:
             self.ready[place] = None
 
     def _note_outsider(self, place: Place) -> None:
@@ -245,6 +246,8 @@ class ReplicaSession:
             return None
         store = partition.log
         epoch, end = store.epochs.end_offset(asked.last_fetched_epoch, store.end_offset)
+        if epoch < 0 and store.epochs.starts and asked.fetch_offset <= store.epochs.starts[0]:
+            return None  # all that the follower has is deleted here
         if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
             return EpochEndOffset(epoch=epoch, end_offset=end)
         return None
