@@ -224,3 +224,15 @@ def test_under_flush_os_the_same_scenario_does_lose_what_was_acknowledged(tmp_pa
 
         with pytest.raises(AssertionError, match="has lost offset"):
             run(work)
+
+
+def test_the_epoch_of_what_was_committed_is_known_after_the_power_failed(tmp_path: Path) -> None:
+    """Else the log would be taken for one of the epoch before, and a follower would not find where they part."""
+    producing = Producing(tmp_path / "data")
+    producing.held.create("t")
+    producing.write("t")
+    producing.held.get("t").lead(4, None)
+    producing.write("t")
+    producing.crash()
+    epochs = producing.held.get("t").log.epochs
+    assert (epochs.epochs, epochs.starts) == ([0, 4], [0, 1])
