@@ -192,11 +192,21 @@ def test_a_classic_call_that_was_delayed_ends_the_next_transaction(engine: Trans
 
 def test_with_version_2_the_next_transaction_waits_for_the_markers_of_the_last(engine: TransactionEngine) -> None:
     stamp = engine.end(engine.ongoing()).value
-    assert engine.end(stamp, commit=False).value is ErrorCode.PRODUCER_FENCED, "as in Kafka: nothing was begun with it"
     adding = engine.add(stamp, STOCK)
     assert adding.value is None
     engine.write_markers()
     assert adding.value == {STOCK: ErrorCode.NONE}
+
+
+@pytest.mark.parametrize(("commit", "answer"), [(False, (1000, 2)), (True, ErrorCode.INVALID_TXN_STATE)])
+def test_with_version_2_an_end_right_behind_an_end_waits_for_its_markers(
+    engine: TransactionEngine, commit: bool, answer: object
+) -> None:
+    """Kafka says that its owner is fenced."""
+    again = engine.end(engine.end(engine.ongoing()).value, commit=commit)
+    assert again.value is None
+    engine.write_markers()
+    assert again.value == answer
 
 
 def test_a_repetition_is_known_after_a_restart(engine: TransactionEngine) -> None:

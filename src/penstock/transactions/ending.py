@@ -55,13 +55,15 @@ def _end_classic(turn: Turn, command: End, transaction: Transaction) -> None:
 
 
 def _end_bumping(turn: Turn, command: End, transaction: Transaction) -> None:
-    """An epoch ends one transaction: the one before means that the call is repeated, any other is a zombie's."""
+    """An epoch ends one transaction: the one before means that the call is repeated, any other is a zombie's. The one
+    that was just handed out is its owner's, who waits for the markers: Kafka would call it fenced until they are
+    written."""
     state, owner = transaction.state, transaction.owner
     is_current = (command.producer_id, command.producer_epoch) == owner
     is_repeated = (state.is_prepared or state.is_complete) and _was_bumped(transaction, command)
     if command.producer_id not in (transaction.producer_id, transaction.previous_producer_id, owner[0]):
         turn.refuse(command.ticket, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    elif not is_repeated and (not is_current or state.is_prepared):
+    elif not is_repeated and not is_current:
         turn.refuse(command.ticket, ErrorCode.PRODUCER_FENCED)
     elif state is State.ONGOING:
         _decide(turn, command, transaction)
