@@ -13,7 +13,18 @@ PAGE = Path(__file__).with_name("settings.md")
 # Declared because tools and configuration files carry them; nothing in the broker reads them.
 WITHOUT_EFFECT = frozenset(
     {
+        "background.threads",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.threads",
+        "max.connection.creation.rate",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "num.io.threads",
+        "num.network.threads",
         "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "sasl.kerberos.min.time.before.relogin",
         "preallocate",
         "segment.index.bytes",
         "segment.jitter.ms",

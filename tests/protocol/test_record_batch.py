@@ -17,7 +17,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPytho
 
 from penstock.protocol import record_batch as rb
 from penstock.protocol.compression import Compression, compress
-from penstock.protocol.errors import CorruptBatch, ErrorCode
+from penstock.protocol.errors import CorruptBatch, ErrorCode, InvalidRecords
 from penstock.protocol.record_batch import Record, TimestampType, build_batch, read_header, read_records, validate_batch
 
 MEGABYTE = 1 << 20
@@ -380,9 +380,10 @@ def test_compaction_may_leave_a_batch_without_records(compression: Compression) 
 def test_a_batch_for_a_compacted_topic_must_have_keys() -> None:
     keyed = build_batch([RECORDS[0]])
     assert validate_batch(keyed, decompress_max_bytes=MEGABYTE, require_keys=True).record_count == 1
-    with pytest.raises(CorruptBatch, match="no key") as caught:
+    with pytest.raises(InvalidRecords, match="without key") as caught:
         validate_batch(build_batch(RECORDS), decompress_max_bytes=MEGABYTE, require_keys=True)
     assert caught.value.code is ErrorCode.INVALID_RECORD
+    assert list(caught.value.records) == [place for place, record in enumerate(RECORDS) if record.key is None]
 
 
 def test_the_error_of_a_corrupt_batch_can_cross_to_another_process() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from penstock.cluster.model import BrokerState, Endpoint
 from penstock.cluster.settings import ConfigSource, SettingType
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages.describe_configs import (
@@ -98,6 +99,19 @@ async def test_a_brokers_settings_are_read_only_unless_they_can_change(
     assert (changing.value, changing.read_only, changing.config_source) == ("1048588", False, DEFAULT)
     unset = await one(broker, ResourceType.BROKER, str(NODE_ID), "log.retention.ms")
     assert (unset.value, synonyms(unset)) == (None, [])
+
+
+async def test_a_broker_says_who_and_where_it_is_though_that_need_not_be_set(admin_broker: AdminBroker) -> None:
+    endpoint = Endpoint("PLAINTEXT", "outside", 9092)
+    admin_broker.image.brokers[NODE_ID] = BrokerState(NODE_ID, (endpoint,))
+    for key, value in {
+        "node.id": str(NODE_ID),
+        "broker.id": str(NODE_ID),
+        "listeners": "PLAINTEXT://127.0.0.1:9092",
+        "advertised.listeners": "PLAINTEXT://outside:9092",
+    }.items():
+        entry = await one(admin_broker, ResourceType.BROKER, str(NODE_ID), key)
+        assert (entry.value, entry.config_source, entry.read_only) == (value, STATIC, True)
 
 
 async def test_of_all_brokers_only_what_was_changed_is_described(admin_broker: AdminBroker) -> None:

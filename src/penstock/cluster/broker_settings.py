@@ -167,6 +167,19 @@ _broker("group.consumer.migration.policy", STRING, "bidirectional",
 _broker("producer.id.expiration.ms", INT, DAY_MS, at_least(1),
         "How long a partition remembers an idempotent producer that has gone quiet.", dynamic=True)
 
+# ---- what tools for Kafka set on a running broker, and this one has nothing of
+_broker("background.threads", INT, 10, at_least(1), "There are no such threads.", dynamic=True)
+_broker("num.io.threads", INT, 8, at_least(1), "One event loop answers all requests.", dynamic=True)
+_broker("num.network.threads", INT, 3, at_least(1), "One event loop reads all connections.", dynamic=True)
+_broker("num.replica.fetchers", INT, 1, at_least(1), "A follower has one connection to each leader.", dynamic=True)
+_broker("log.cleaner.threads", INT, 1, at_least(0), "One worker process compacts.", dynamic=True)
+_broker("log.cleaner.dedupe.buffer.size", LONG, 128 * MEBIBYTE, None, "Compaction takes what it needs.", dynamic=True)
+_broker("log.cleaner.io.buffer.size", INT, 512 * 1024, at_least(0), "Compaction takes what it needs.", dynamic=True)
+_broker("max.connections.per.ip", INT, INT_MAX, at_least(0), "Only max.connections is a limit.", dynamic=True)
+_broker("max.connections.per.ip.overrides", STRING, "", None, "Only max.connections is a limit.", dynamic=True)
+_broker("max.connection.creation.rate", INT, INT_MAX, at_least(0), "There is no limit.", dynamic=True)
+_broker("sasl.kerberos.min.time.before.relogin", LONG, 60_000, None, "There is no SASL.", dynamic=True)
+
 # ---- defaults of topics
 _broker("log.retention.minutes", INT, None, None, "retention.ms of topics in minutes; log.retention.ms goes before it.")
 _broker("log.retention.hours", INT, 14 * 24, None, "retention.ms of topics in hours; minutes and ms go before it.")

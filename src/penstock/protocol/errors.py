@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -168,6 +169,16 @@ class ApiError(Exception):
 
     def __str__(self) -> str:
         return self.code.name if self.message is None else f"{self.code.name}: {self.message}"
+
+
+class InvalidRecords(ApiError):
+    """Of a batch that is sound otherwise, these records can't be taken: so none of it is."""
+
+    __slots__ = ("records",)
+
+    def __init__(self, records: Sequence[int], message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+        self.records = tuple(records)  # by their places in the batch
 
 
 class CorruptBatch(ApiError):

@@ -28,7 +28,7 @@ from crc32c import crc32c
 
 from penstock.protocol.compression import Buffer, Compression, compress, decompress
 from penstock.protocol.errors import CorruptBatch as CorruptBatch
-from penstock.protocol.errors import ErrorCode
+from penstock.protocol.errors import ErrorCode, InvalidRecords
 from penstock.protocol.wire import uvarint
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -44,6 +44,7 @@ ATTRIBUTES_AT: Final = 21
 LAST_OFFSET_DELTA_AT: Final = 23
 BASE_TIMESTAMP_AT: Final = 27
 MAX_TIMESTAMP_AT: Final = 35
+NAMED_MAX: Final = 1000  # records of a batch that an answer names
 PRODUCER_ID_AT: Final = 43
 PRODUCER_EPOCH_AT: Final = 51
 BASE_SEQUENCE_AT: Final = 53
@@ -180,9 +181,10 @@ def validate_batch(
     batch: Buffer, *, decompress_max_bytes: int, require_keys: bool = False, compacted: bool = False
 ) -> BatchHeader:
     """Everything that can be known of a batch from its bytes: the CRC, and each record in its place."""
-    for record in read_records(batch, decompress_max_bytes, check_crc=True, compacted=compacted):
-        if require_keys and record.key is None:
-            raise _invalid("a record for a compacted topic has no key")
+    records = read_records(batch, decompress_max_bytes, check_crc=True, compacted=compacted)
+    keyless = [place for place, record in enumerate(records) if record.key is None]
+    if require_keys and keyless:
+        raise InvalidRecords(keyless[:NAMED_MAX], "Compacted topic cannot accept message without key")
     return read_header(batch)
 
 

@@ -38,10 +38,15 @@ def topic_entries(topic_config: Mapping[str, str], settings: BrokerSettings) -> 
             yield _entry(setting, setting.text(effective[name]), origins, read_only=False)
 
 
-def broker_entries(settings: BrokerSettings) -> Iterator[ConfigEntry]:
+def broker_entries(settings: BrokerSettings, following: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """`following` has the values of those that follow from others where they are not set."""
     for name, setting in BROKER_SETTINGS.items():
         # Kafka begins with the setting itself: other names of it that come before count only in the list.
         origins = list(dropwhile(lambda origin: origin.name != name, settings.origins(name)))  # noqa: B023
+        if name in following and all(origin.source is ConfigSource.DEFAULT_CONFIG for origin in origins):
+            origin = Origin(name, following[name], ConfigSource.STATIC_BROKER_CONFIG)
+            yield _entry(setting, following[name], [origin, *origins], read_only=True)
+            continue
         yield _entry(setting, setting.text(settings.get(name)), origins, read_only=not setting.dynamic)
 
 

@@ -6,11 +6,12 @@ Functions of bytes alone. What a client got wrong comes back as text, so that it
 from __future__ import annotations
 
 import gzip
+from typing import NamedTuple
 
 import cramjam
 
 from penstock.protocol.compression import Compression, compress, decompress
-from penstock.protocol.errors import CorruptBatch
+from penstock.protocol.errors import CorruptBatch, InvalidRecords
 from penstock.protocol.record_batch import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
@@ -23,12 +24,19 @@ from penstock.protocol.record_batch import (
 )
 
 
-def validate(batch: bytes, require_keys: bool, decompress_max: int) -> str | None:
+class Wrong(NamedTuple):
+    problem: str
+    records: tuple[int, ...] = ()  # places in the batch; none if it is wrong as a whole
+
+
+def validate(batch: bytes, require_keys: bool, decompress_max: int) -> Wrong | None:
     """What is wrong with the batch, None if nothing is."""
     try:
         validate_batch(batch, decompress_max_bytes=decompress_max, require_keys=require_keys)
     except CorruptBatch as error:
-        return error.message
+        return Wrong(error.message or "the batch can't be read")
+    except InvalidRecords as error:
+        return Wrong(error.message or "", error.records)
     return None
 
 

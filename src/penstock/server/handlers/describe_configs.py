@@ -58,7 +58,7 @@ def _entries(context: Context, resource: DescribeConfigsResource) -> Iterable[Co
         if not name:
             return cluster_entries(settings)
         own_broker_id(context, name)
-        return broker_entries(settings)
+        return broker_entries(settings, _following(context))
     if kind == ResourceType.BROKER_LOGGER:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
@@ -70,6 +70,18 @@ def _entries(context: Context, resource: DescribeConfigsResource) -> Iterable[Co
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
         return _group_entries(context, name) if kind == ResourceType.GROUP else ()
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _following(context: Context) -> dict[str, str]:
+    """Where this broker is, which clients look for in settings that need not be given here."""
+    node_id = str(context.node_id)
+    found = {"node.id": node_id, "broker.id": node_id}
+    if (broker := context.image.brokers.get(context.node_id)) is not None:
+        listener = broker.endpoints[0].listener
+        found["listeners"] = f"{listener}://{context.settings.get('listen')}"
+        told = (f"{each.listener}://{each.host}:{each.port}" for each in broker.endpoints)
+        found["advertised.listeners"] = ",".join(told)
+    return found
 
 
 def _group_entries(context: Context, group_id: str) -> Iterator[ConfigEntry]:

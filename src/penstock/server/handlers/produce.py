@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
 from penstock.coordinator.machine import ProducerStamp
-from penstock.protocol.errors import ApiError, ErrorCode
+from penstock.protocol.errors import ApiError, ErrorCode, InvalidRecords
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -248,9 +248,11 @@ class _Produce:
             return batch
         try:
             if settings.require_keys or settings.validate_records:
-                problem = await worker.run(jobs.validate, bytes(batch), settings.require_keys, DECOMPRESSED_MAX)
-                if problem is not None:
-                    raise ApiError(ErrorCode.INVALID_RECORD, problem)
+                wrong = await worker.run(jobs.validate, bytes(batch), settings.require_keys, DECOMPRESSED_MAX)
+                if wrong is not None and wrong.records:
+                    raise InvalidRecords(wrong.records, f"{wrong.problem} in topic partition {partition.name}.")
+                if wrong is not None:
+                    raise ApiError(ErrorCode.INVALID_RECORD, wrong.problem)
             if settings.compression is None or batch[ATTRIBUTES_AT + 1] & COMPRESSION_MASK == settings.compression:
                 return batch
             recompressed = await worker.run(
@@ -281,5 +283,8 @@ def fail(answer: PartitionProduceResponse, error: ApiError) -> None:
     answer.error_code = error.code
     answer.error_message = error.message
     answer.base_offset = answer.log_append_time_ms = -1
-    if error.code == ErrorCode.INVALID_RECORD:
-        answer.record_errors = [BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=error.message)]
+    if isinstance(error, InvalidRecords):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=error.message)
+            for place in error.records
+        ]
