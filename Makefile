@@ -56,8 +56,8 @@ fuzz: $(INSTALLED) $(DEVELOPED) ## send it garbage for as long as you like
 chaos: $(INSTALLED) $(DEVELOPED) ## break brokers, applications or (ARGS=--cluster) a whole cluster for as long as you like
 	$(PYTHON) -m tests.chaos $(ARGS)
 
-faults: $(INSTALLED) $(DEVELOPED) ## break a cluster in every way of docs/faults.md, once (make test: one of each kind)
-	$(BIN)/pytest --installed --every-fault tests/matrix
+faults: $(INSTALLED) $(DEVELOPED) ## break a cluster in every way of docs/faults.md, ROUNDS=3 times (make test: once)
+	$(BIN)/pytest --installed --fault-rounds $(or $(ROUNDS),3) tests/matrix
 
 clean: ## forget what was installed; data stays
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -26,7 +26,8 @@ _names = itertools.count()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--installed", action="store_true", help="test the installed package, not the source")
-    parser.addoption("--every-fault", action="store_true", help="all faults of the matrix, not one of each kind")
+    parser.addoption("--every-fault", action="store_true", help="kill brokers in every way at every step of a sink")
+    parser.addoption("--fault-rounds", type=int, default=1, help="how often each fault of the matrix happens")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

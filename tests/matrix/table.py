@@ -21,6 +21,18 @@ class Row:
     whole_s: float  # from the end of the fault until all replicas were in sync
 
 
+def worst(rows: list[Row]) -> list[Row]:
+    """One for each fault, however often it happened."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        other = found.get(row.fault, row)
+        found[row.fault] = Row(
+            row.fault, min(row.acknowledged, other.acknowledged), min(row.rate, other.rate),
+            max(row.silence_s, other.silence_s), max(row.pause_s, other.pause_s), max(row.whole_s, other.whole_s),
+        )  # fmt: skip
+    return list(found.values())
+
+
 def table(rows: list[Row]) -> list[str]:
     width = max((len(row.fault) for row in rows), default=0)
     lines = [f"{'fault':{width}}  acknowledged  sent/s  silence s  pause s  in sync s"]
@@ -37,5 +49,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     rows = [Row(**value) for report in passed for name, value in report.user_properties if name == ROW]
     if rows:
         terminalreporter.section("faults")
-        for line in table(rows):
+        for line in table(worst(rows)):
             terminalreporter.write_line(line)
