@@ -13,7 +13,7 @@ from penstock.replication.partition_settings import Flush, PartitionSettings
 from penstock.storage import truncation
 from penstock.storage.log import LogSettings
 from tests.replication.leading import OS, Led, batch
-from tests.storage.disks import FailingDisk, FullDisk
+from tests.storage.disks import FailingDisk, ForgetfulDisk, FullDisk
 from tests.storage.logs import NOW_MS, read_all, recovered
 
 EIO = OSError(errno.EIO, "Input/output error")
@@ -139,6 +139,49 @@ def test_the_high_watermark_never_moves_back(tmp_path: Path, later: Flush) -> No
     led.committer.end_all()
     assert led.partition.high_watermark == 3
     assert len(led.visible()) == 3
+
+
+# ---- from one flush to another
+
+
+@pytest.mark.parametrize(("before", "after"), [("os", "commit"), ("interval", "commit"), ("os", "interval")])
+def test_what_was_left_to_the_system_is_synced_when_more_is_promised(tmp_path: Path, before: str, after: str) -> None:
+    disk = ForgetfulDisk(tmp_path)
+    led = Led(tmp_path, disk=disk, log=SMALL, flush=Flush(before))
+    for _ in range(3):
+        led.write(batch(size=200))
+    led.partition.use_settings(PartitionSettings(flush=Flush(after)))
+    assert led.partition.high_watermark == 3, "what was promised stays so"
+    assert led.partition.unsynced
+    led.committer.end_all()
+    assert led.partition.unsynced == (after != "commit")
+    disk.crash()
+    assert recovered(tmp_path / "t-0").log.end_offset == 3
+
+
+@pytest.mark.parametrize("later", [Flush.COMMIT, Flush.INTERVAL, Flush.OS])
+def test_nothing_is_synced_where_nothing_was_left_or_nothing_more_is_promised(tmp_path: Path, later: Flush) -> None:
+    led = Led(tmp_path, **COMMIT)
+    led.write()
+    led.committer.end_all()
+    begun = led.committer.begun
+    led.partition.use_settings(PartitionSettings(flush=later))
+    assert led.committer.begun == begun
+    empty = Led(tmp_path / "empty", **OS)
+    empty.partition.use_settings(PartitionSettings(flush=later))
+    assert (empty.committer.begun, empty.partition.unsynced) == (0, later is not Flush.COMMIT)
+
+
+def test_a_sync_that_began_before_the_settings_changed_does_not_speak_for_them(tmp_path: Path) -> None:
+    led = Led(tmp_path, log=SMALL, **COMMIT)
+    led.write(batch(size=200))
+    led.partition.use_settings(PartitionSettings(**OS))
+    led.write(batch(size=200))
+    led.partition.use_settings(PartitionSettings(**COMMIT))
+    led.committer.end_one()
+    assert led.partition.unsynced
+    led.committer.end_all()
+    assert not led.partition.unsynced
 
 
 # ---- flush=interval

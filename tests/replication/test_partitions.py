@@ -11,6 +11,7 @@ import pytest
 from penstock.protocol.compression import Compression
 from penstock.replication import leaving
 from penstock.replication.partition_settings import Flush
+from penstock.replication.unsynced_topics import UnsyncedTopics
 from penstock.storage import checkpoint
 from penstock.storage.disk import Disk
 from tests.fakes import until
@@ -310,7 +311,7 @@ def test_after_a_clean_stop_nothing_is_read_until_it_is_needed(tmp_path: Path) -
     disk = CountingDisk()
     held.start_again(disk)
     at_start = disk.calls
-    assert at_start <= 3, "the summary, the high watermarks, and no more"
+    assert at_start <= 4, "the summary, the high watermarks, the unsynced topics, and no more"
     for index in range(50):
         assert held.get("t", index).high_watermark == 3
     assert disk.calls == at_start
@@ -451,3 +452,93 @@ async def test_a_deletion_in_the_middle_of_a_sync_is_no_failure(tmp_path: Path) 
     held.create("t")
     assert held.write("t") == 0
     await asyncio.sleep(0)
+
+
+# ---- what may be lost with the power
+
+
+def noted(held: Holding) -> set[bytes]:
+    """On the device, as far as the file goes."""
+    again = UnsyncedTopics(held.disk, held.folder)
+    again.load()
+    return set(again.ids)
+
+
+def test_a_topic_is_noted_before_anything_is_written_to_it_that_is_not_synced(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    safe, first, second = held.create("safe"), held.create("t", flush="os"), held.create("u", flush="interval")
+    held.get("safe")
+    assert noted(held) == set()
+    held.get("t")
+    assert noted(held) == {first.topic_id, second.topic_id}, "all at once: there may be thousands"
+    held.get("safe")
+    held.change("safe", flush="os")
+    assert noted(held) == {safe.topic_id, first.topic_id, second.topic_id}
+
+
+def test_the_note_goes_when_the_topic_is_synced_under_commit_or_gone(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    topic = held.create("t", flush="os")
+    held.create("gone", flush="os")
+    held.write("t")
+    held.partitions.forget_synced()
+    assert len(noted(held)) == 2
+    held.delete("gone")
+    held.change("t", flush="commit")
+    held.partitions.forget_synced()
+    assert noted(held) == {topic.topic_id}, "its sync is under way"
+    held.committer.end_all()
+    held.partitions.forget_synced()
+    assert noted(held) == set()
+
+
+def test_a_start_that_has_told_what_may_be_lost_begins_with_notes_of_its_own(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    topic = held.create("t", flush="os")
+    other = held.create("u", flush="os")
+    held.write("t")
+    held.start_again(cleanly=False)
+    held.change("t", flush="commit")
+    assert held.partitions.unsynced_topics == {topic.topic_id, other.topic_id}
+    held.partitions.settle()
+    assert noted(held) == {other.topic_id}
+
+
+def test_notes_that_are_damaged_speak_of_every_topic(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    topics = [held.create("t", flush="os"), held.create("u")]
+    held.write("t")
+    path = tmp_path / "unsynced-topics"
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(content)
+    held.start_again(cleanly=False)
+    assert held.partitions.unsynced_topics == {topic.topic_id for topic in topics}
+
+
+def test_what_can_not_be_noted_is_synced_at_every_commit(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    held = Holding(tmp_path, disk)
+    held.create("t", flush="os")
+    disk.fail_write = disk.writes
+    partition = held.get("t")
+    assert partition.settings.flush is Flush.COMMIT
+    disk.heal()
+    held.change("t", flush="os", retention_ms="1000")
+    assert partition.settings.flush is Flush.OS
+
+
+def test_a_stop_before_what_may_be_lost_was_told_is_not_clean(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t")
+    held.write("t")
+    path = tmp_path / "t-0" / f"{0:020}.log"
+    path.write_bytes(bytes(200) + path.read_bytes())
+    for _ in range(2):
+        held.start_again(cleanly=False)
+        assert held.partitions.damaged == {("t", 0)}
+        held.partitions.close(vouch=False)
+    held.start_again(cleanly=False)
+    held.partitions.settle()
+    held.start_again(cleanly=False)
+    assert held.partitions.damaged == set()

@@ -13,6 +13,7 @@ single broker can show, have their tests where the code is:
    tests/server/test_transactions_crashes.py and test_coordinators_elsewhere.py.
 6. Failed syncs and full disks: `test_syncs.py`; tests/storage/test_durability.py, tests/replication/test_committing.py,
    tests/faults/test_full_disk.py.
-7. Damage: `test_damage.py`; recovery in tests/storage/test_recovery.py and test_flipped_bits.py.
+7. Damage, and whatever else may be lost: `test_damage.py`, `test_suspicion.py`; recovery in
+   tests/storage/test_recovery.py and test_flipped_bits.py.
 8. Bounds and bad input: tests/hostile, tests/fuzz, and the table of bounds in ARCHITECTURE.md.
 """

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.protocol.record_batch import Record
-from penstock.storage import checkpoint, snapshots
+from penstock.storage import checkpoint, recovery, snapshots
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.segment import file_name
-from tests.storage.disks import CountingDisk, FailingDisk, ForgetfulDisk, HastyDisk
+from tests.storage.disks import CountingDisk, FailingDisk, ForgetfulDisk, HastyDisk, PowerFailure
 from tests.storage.logs import NOW_MS, SMALL, append, batch_at, fill, new_log, offsets, read_all, recovered, seal_all
 
 
@@ -296,3 +296,50 @@ def test_a_batch_larger_than_what_is_read_at_once_is_recovered(tmp_path: Path) -
     again = recovered(tmp_path / "t-0", LogSettings())
     assert offsets(again.log) == [0, 1, 2, 3, 4]
     assert again.bytes_read < log.size + 1000
+
+
+def test_a_log_that_lost_more_than_a_torn_end_says_so_until_that_was_told(tmp_path: Path) -> None:
+    """What is left after the cut looks sound."""
+    log = make(tmp_path / "t-0")
+    path = log.segments[1].path("log")
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 1)
+    found = [recovered(tmp_path / "t-0") for _ in range(3)]
+    assert [each.lost_more for each in found] == [True, True, True]
+    assert [each.bytes_cut > 0 for each in found] == [True, False, False]
+    (tmp_path / "t-0" / recovery.DAMAGED).unlink()
+    assert not recovered(tmp_path / "t-0").lost_more
+
+
+def test_a_torn_end_is_no_loss(tmp_path: Path) -> None:
+    log = make(tmp_path / "t-0")
+    append(log, batch_at(48, 2))
+    path = log.segments[-1].path("log")
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 1)
+    again = recovered(tmp_path / "t-0")
+    assert (again.bytes_cut > 0, again.lost_more) == (True, False)
+    assert not (tmp_path / "t-0" / recovery.DAMAGED).exists()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_power_that_fails_in_the_recovery_of_a_damaged_log_leaves_the_damage_known(tmp_path: Path, seed: int) -> None:
+    steps = 0
+    while True:
+        directory = tmp_path / f"{steps}" / "t-0"
+        log = make(directory)
+        path = log.segments[0].path("log")
+        content = bytearray(path.read_bytes())
+        path.write_bytes(content[:-1])
+        log.segments[0].path("index").unlink()
+        disk = ForgetfulDisk(tmp_path / f"{steps}", seed)
+        disk.stop_after(steps)
+        try:
+            recovery.recover(disk, directory, SMALL, NOW_MS)
+        except PowerFailure:
+            disk.crash()
+            assert recovered(directory).lost_more, f"power failed at step {steps}"
+            steps += 1
+            continue
+        break
+    assert steps > 3

@@ -103,6 +103,7 @@ class Broker:
         self._machines = itertools.count(1)
         self.replaced = asyncio.Event()  # by another process
         self.has_store = False  # until then a start may be broken off anywhere
+        self._is_settled = False  # whoever must know what this broker's replicas may have lost was told
 
     async def start(self) -> None:
         try:
@@ -160,11 +161,22 @@ class Broker:
         self._suspicion = Suspicion(
             node_id, settings, damaged=self.partitions.damaged, folder_is_new=known is None,
             power_lost=not was_clean and (identity.boot != world.boot or not world.boot),
+            unsynced=self.partitions.unsynced_topics,
         )  # fmt: skip
+        self._known = known
         self._identity = replace(identity, cluster_id=self.image.cluster_id, boot=world.boot)
-        if self._identity != known:
-            folder.save(world.disk, self.data_dir, self._identity)
+        if not self._in_cluster or (was_clean and known is not None):
+            self._settle()  # there is nobody to tell, or nothing
         self._deletions.done(doomed)
+
+    def _settle(self) -> None:
+        """From here on the folder vouches for itself again. Before, the next start must find what this one found."""
+        if self._is_settled:
+            return
+        self.partitions.settle()
+        if self._identity != self._known:
+            folder.save(self._world.disk, self.data_dir, self._identity)
+        self._is_settled = True
 
     def _build(self) -> None:
         world, settings, node_id = self._world, self.settings, self._node_id
@@ -281,6 +293,7 @@ class Broker:
         await self._membership.claim(patience_s)
         self._refuse_taken_address()
         await self._suspicion.act(self._catalog, self.image)
+        self._settle()
         rack = self.settings.get("broker.rack")
         broker = await self._membership.join(self._endpoints, rack)
         self.image.brokers[self._node_id] = broker
@@ -395,7 +408,7 @@ class Broker:
             self._turn.flush()
             self._committer.close()
             await self._worker.close()
-            self.partitions.close()
+            self.partitions.close(vouch=self._is_settled)
             await self.administration.close()
         if self.has_store:
             await self._store.close()

@@ -3,15 +3,20 @@
 What it led in its former life it leads no more, until it is elected to it in another epoch.
 
 Under `flush=commit` nothing that was acknowledged can be lost with the power. Otherwise a machine that went down took
-along what was written and not synced; a folder that is new to its broker lacks everything; and recovery may have found
-damage. Such a replica must not count as in sync until it has fetched again what it lacks, so it takes itself out. The
-write happens even where it changes nothing: whoever was about to take it in on the strength of its former life fails.
+along what was written and not synced, whatever `flush` is set by now; a folder that is new to its broker lacks
+everything; and recovery may have found damage. Such a replica must not count as in sync until it has fetched again what
+it lacks, so it takes itself out. The write happens even where it changes nothing: whoever was about to take it in on
+the strength of its former life fails.
+
+The start may fail before that is written, and recovery has mended by then what it found. So nothing that speaks for the
+suspicion goes before: the folder keeps the boot that it knew, the marks of damage and the notes of what was not synced,
+and gets no word of a clean stop.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,12 +39,15 @@ class Suspicion:
         damaged: set[tuple[str, int]],
         power_lost: bool,
         folder_is_new: bool,
+        unsynced: Collection[bytes] = (),
     ) -> None:
+        """`unsynced` are the ids of topics that had something to lose with the power."""
         self._node_id = node_id
         self._settings = settings
         self._damaged = damaged
         self._power_lost = power_lost
         self._folder_is_new = folder_is_new
+        self._unsynced = unsynced
 
     async def act(self, catalog: Catalog, image: ClusterImage) -> None:
         names = [topic.name for topic in image.topics.values() if self._after(topic) is not None]
@@ -61,7 +69,8 @@ class Suspicion:
     def _after(self, topic: TopicState) -> TopicState | None:
         """None if there is nothing to do about it."""
         value: Mapping[str, Any] = effective_topic_settings(topic.config, self._settings)
-        all_of_it = self._folder_is_new or (self._power_lost and value["flush"] != "commit")
+        had_to_lose = value["flush"] != "commit" or topic.topic_id in self._unsynced
+        all_of_it = self._folder_is_new or (self._power_lost and had_to_lose)
         partitions, suspect = list(topic.partitions), False
         for index, state in enumerate(partitions):
             if self._node_id not in state.replicas or len(state.replicas) == 1:

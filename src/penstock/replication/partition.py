@@ -55,7 +55,8 @@ class Partition:
         "_dirty", "_ends", "_epoch_begins", "_flushed_ms", "_stable", "_turn", "_unsynced_messages",
         "admission", "checkpointed", "commits_on_write", "committed", "committed_bytes", "deleted", "error",
         "failures", "fetchers", "followers", "high_watermark", "in_sync", "index", "internal", "leader_epoch", "leads",
-        "local_end", "log", "name", "newest", "retired", "settings", "stored", "syncs", "topic", "topic_id", "waiters",
+        "local_end", "log", "name", "newest", "retired", "settings", "stored", "syncs", "topic", "topic_id", "unsynced",
+        "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,7 @@ class Partition:
         self.log = log
         self.settings = settings
         self.commits_on_write = settings.flush is not Flush.COMMIT  # nothing more to wait for
+        self.unsynced = settings.flush is not Flush.COMMIT  # something may be that was promised without a sync
         self.leader_epoch = leader_epoch
         self.leads = True
         self.in_sync: InSyncReplicas | None = None  # while this broker leads, if it is not the only replica
@@ -113,10 +115,19 @@ class Partition:
     def use_settings(self, settings: PartitionSettings) -> None:
         before, self.settings = self.settings, settings
         self.commits_on_write = settings.flush is not Flush.COMMIT and self.in_sync is None
-        if before.flush is Flush.OS and settings.flush is not Flush.OS:
-            # What was left to the operating system lies before what is promised from now on.
-            for segment in self.retired:
-                self.syncs.add(segment)
+        if settings.flush is not Flush.COMMIT:
+            self.unsynced = True
+        if before.flush is not Flush.COMMIT and settings.flush not in (before.flush, Flush.OS):
+            self._sync_what_was_left()
+
+    def _sync_what_was_left(self) -> None:
+        """What was left to the operating system lies before what is promised from now on."""
+        for segment in self.retired:
+            self.syncs.add(segment)
+        if self.log.active is None:
+            self.unsynced = self.settings.flush is not Flush.COMMIT
+        elif self.error is None:
+            self._flush()
 
     # ---- appending
 
@@ -365,6 +376,8 @@ class Partition:
         self._turn.schedule()
         self._has(end)
         self.syncs.go_on()
+        if self.unsynced and not self.syncs.under_way and self.settings.flush is Flush.COMMIT:
+            self.unsynced = False  # the sync that was begun with these settings has ended, and nothing is behind it
 
     def flush_if_due(self, now_ms: int) -> None:
         """Under `flush=interval`, called now and then: syncs what was written since the last time."""

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from penstock.replication.in_sync import InSyncReplicas
 from penstock.replication.leaving import Folder, LeavingFolders
 from penstock.replication.partition import Partition
 from penstock.replication.partition_settings import Flush, PartitionSettings
+from penstock.replication.unsynced_topics import UnsyncedTopics
 from penstock.storage import recovery, summary
 from penstock.storage.disk import Disk
 from penstock.storage.log import Log, LogSettings
@@ -65,6 +67,7 @@ class Partitions:
         self._summaries: dict[str, summary.LogSummary] = {}
         self._recovered: dict[str, Log] = {}
         self._high_watermarks = HighWatermarks(disk, data_dir)
+        self._unsynced = UnsyncedTopics(disk, data_dir)
         self._leaving = LeavingFolders(disk)
         self.damaged: set[tuple[str, int]] = set()  # recovery has cut off more than a torn end
 
@@ -77,6 +80,9 @@ class Partitions:
             self._doom(deleted)
         self._remove_deleted()
         self._high_watermarks.load()
+        if not self._unsynced.load():
+            log.error("damaged: which topics the power may have taken something of: each of them, then")
+            self._unsynced.replace(topic.topic_id for topic in self._image.topics.values())
         found = summary.load(self.disk, self.data_dir)
         if found is not None:
             self._summaries = found
@@ -109,10 +115,10 @@ class Partitions:
         directory = self.data_dir / name
         result = recovery.recover(self.disk, directory, self._log_settings(topic), self._turn.wall_ms())
         self._recovered[name] = result.log
+        if result.lost_more:  # acknowledged records may be among what is gone
+            self.damaged.add((topic.name, index))
         if result.damaged or result.bytes_cut:
             facts = {"partition": name, "end": result.log.end_offset, "cut": result.bytes_cut}
-            if not result.torn:  # acknowledged records may be among what is gone
-                self.damaged.add((topic.name, index))
             if result.damaged:
                 log.error("damaged: sound batches stood behind the cut, and are kept beside the log", extra=facts)
             else:
@@ -148,6 +154,19 @@ class Partitions:
             if name.endswith(DELETED):
                 self.disk.remove_tree(self.data_dir / name)
 
+    def settle(self) -> None:
+        """What the last stop left was told to whoever must know: a later start need not find it again. All that logs
+        hold by now is on the device."""
+        for name, index in self.damaged:
+            directory = self.data_dir / folder_name(name, index)
+            if self.disk.read(directory / recovery.DAMAGED) is not None:
+                self.disk.remove(directory / recovery.DAMAGED)
+                self.disk.sync_directory(directory)
+        try:
+            self._unsynced.replace(self._left_to_the_system())
+        except OSError as error:  # a full disk, say: what was noted stands, and what was not is when it is opened
+            log.warning("what was synced is noted as unsynced still: %s", error)
+
     def get(self, topic: str, index: int) -> Partition | None:
         return self._open.get((topic, index)) or self._open_partition(topic, index)
 
@@ -171,7 +190,7 @@ class Partitions:
             store = Log(self.disk, directory, settings, [], 0, 0)
         committed = None if len(state.replicas) == 1 else self._high_watermarks.of(topic.topic_id, index)
         partition = Partition(
-            name, topic.topic_id, index, store, self._partition_settings(topic),
+            name, topic.topic_id, index, store, self._promised(topic),
             state.leader_epoch, self._turn, self._committer, topic.internal, committed,
         )  # fmt: skip
         self._open[(name, index)] = partition
@@ -271,6 +290,34 @@ class Partitions:
             min_insync_replicas=value["min.insync.replicas"],
         )
 
+    def _promised(self, topic: TopicState) -> PartitionSettings:
+        """The settings, once it is on the device that the topic may lose something with the power."""
+        settings = self._partition_settings(topic)
+        if settings.flush is Flush.COMMIT or topic.topic_id in self._unsynced.ids:
+            return settings
+        try:
+            self._unsynced.replace({*self._unsynced.ids, *self._left_to_the_system(), topic.topic_id})
+        except OSError as error:
+            log.error("synced at every commit: what is not could not be noted: %s", error, extra={"topic": topic.name})
+            return replace(settings, flush=Flush.COMMIT)
+        return settings
+
+    def _left_to_the_system(self) -> set[bytes]:
+        """The ids of all topics that do not have `flush=commit`, so that the first of many notes them all."""
+        topics, commit = self._image.topics.values(), Flush.COMMIT.value
+        return {topic.topic_id for topic in topics if self._effective(topic)["flush"] != commit}
+
+    @property
+    def unsynced_topics(self) -> frozenset[bytes]:
+        """The ids of topics that may have lost something if the power was lost."""
+        return self._unsynced.ids
+
+    def forget_synced(self) -> None:
+        """Topics that came to have `flush=commit` and are on the device by now; those that are gone."""
+        if self._unsynced.ids:
+            dirty = {partition.topic_id for partition in self._open.values() if partition.unsynced}
+            self._unsynced.replace(self._unsynced.ids & (dirty | self._left_to_the_system()))
+
     def settings_changed(self) -> None:
         """The broker's defaults changed: open partitions follow."""
         for topic in self._image.topics.values():
@@ -288,7 +335,7 @@ class Partitions:
             if partition is None or self.node_id not in state.replicas:
                 continue
             if settings is None:
-                settings = self._partition_settings(after), self._log_settings(after)
+                settings = self._promised(after), self._log_settings(after)
             if partition.settings != settings[0]:
                 partition.use_settings(settings[0])
             partition.log.settings = settings[1]
@@ -342,8 +389,8 @@ class Partitions:
         }
         return self._high_watermarks.changed(offsets)
 
-    def close(self) -> None:
-        """Everything on the device, and the summary that lets the next start trust it."""
+    def close(self, *, vouch: bool = True) -> None:
+        """Everything on the device, and the summary that lets the next start trust it, unless it must not."""
         try:
             if save := self.high_watermarks_to_save():
                 save()
@@ -356,7 +403,7 @@ class Partitions:
                 list(threads.map(lambda p: p.syncs.sync_rest(), (p for p in self._open.values() if p.error is None)))
                 list(threads.map(summary.close_cleanly, logs.values()))
             failed += [name for name, store in logs.items() if any(s.is_elsewhere for s in store.segments)]
-            if not failed:
+            if vouch and not failed:
                 summary.save(self.disk, self.data_dir, {**self._recovered, **logs}, self._summaries)
         except OSError as error:
             log.error("no clean stop, the next start recovers: %s", error)

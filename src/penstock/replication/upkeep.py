@@ -141,6 +141,7 @@ class Upkeep:
 
     async def _checkpoint(self) -> None:
         """The index of a growing segment, so that recovery need not read what is known to be on the device."""
+        self._forget_synced()
         for partition in self._partitions.opened():
             partition.log.expire_producers(self._now_ms())
             segment, position = partition.committed.segment, partition.committed.position
@@ -154,6 +155,12 @@ class Upkeep:
                     continue
                 if segment is partition.log.active:
                     partition.checkpointed = position
+
+    def _forget_synced(self) -> None:
+        try:
+            self._partitions.forget_synced()
+        except OSError as error:
+            log.warning("what was synced is noted as unsynced still: %s", error)
 
     # ---- what grows old
 

@@ -5,6 +5,9 @@ behind them is read, batch by batch, and the log is cut at the first bad one; la
 is synced before anyone is served from it. Where sound batches stand behind the cut, data has been damaged and not just
 torn: the bytes are kept beside the log as `<base>.log.cut-<position>`, and whoever asked for the recovery is told.
 
+Of a log that has lost more than a torn end nothing is left to see once it was cut. So the file `damaged` says it before
+that, and stays until whoever had to be told was told: a start that does not get so far leaves it to the next.
+
 Index, leader epochs and producers are rebuilt for what was read; a file of them that is lost costs time, never data.
 """
 
@@ -24,6 +27,7 @@ from penstock.storage.scan import Scan
 from penstock.storage.segment import RELATIVE_OFFSET_MAX, WALK_CHUNK, Batch, CorruptSegment, Segment, file_name
 
 OFFSET_MAX = 2**63 - 1
+DAMAGED = "damaged"
 COPY_CHUNK = 4 * 1024 * 1024
 LEFTOVERS = (".tmp", ".cleaned", ".deleted")
 _SEGMENT = re.compile(r"(\d{20})\.(log|index)")
@@ -34,7 +38,7 @@ class Recovery(NamedTuple):
     bytes_read: int
     bytes_cut: int
     damaged: bool
-    torn: bool  # nothing but a batch that was cut short as it was written
+    lost_more: bool  # than a batch that was cut short as it was written: now, or in a recovery that nobody heard of
 
 
 def recover(disk: Disk, directory: Path, settings: LogSettings, now_ms: int) -> Recovery:
@@ -57,7 +61,8 @@ class _Recoverer:
         self.bytes_read = 0
         self.bytes_cut = 0
         self.damaged = False
-        self.torn = True
+        self.behind: list[int] = []  # the segments behind the one that is looked at
+        self.lost_more = disk.read(directory / DAMAGED) is not None
         self.removed = False
         self.recorded_epochs = leader_epochs.load(disk, directory)
         self.epochs = leader_epochs.load(disk, directory)
@@ -75,12 +80,12 @@ class _Recoverer:
             if slot and base != self.end and not (self.compacted and base > self.end):
                 self._set_aside(bases[slot:])  # offsets are missing, so what was read before has lost its end
                 break
-            self.end = base
-            if not self._open(base, bases[slot + 1] if slot + 1 < len(bases) else None):
-                self._set_aside(bases[slot + 1 :])
+            self.end, self.behind = base, bases[slot + 1 :]
+            if not self._open(base, self.behind[0] if self.behind else None):
+                self._set_aside(self.behind)
                 break
         log = self._log(start)
-        return Recovery(log, self.bytes_read, self.bytes_cut, self.damaged, self.torn and not self.damaged)
+        return Recovery(log, self.bytes_read, self.bytes_cut, self.damaged, self.lost_more)
 
     def _tidy(self) -> list[int]:
         """Removes what interrupted work left; the base offsets of the segments, in order."""
@@ -129,7 +134,7 @@ class _Recoverer:
         if footer is None:
             return entries
         if footer.segment_size > segment.size:
-            self.damaged = True  # bytes are gone that were on the device
+            self._note_damage()  # bytes are gone that were on the device
             return entries
         if footer.segment_size < segment.size:
             found = index.load(self.disk.map(segment.path("index")))
@@ -139,7 +144,7 @@ class _Recoverer:
         try:
             self._learn(segment, footer)
         except CorruptSegment:
-            self.damaged = True
+            self._note_damage()
             return Index()
         saved = segment.saved_aborted(footer)
         if saved is not None and footer.end_offset <= self.producers_from:
@@ -210,12 +215,26 @@ class _Recoverer:
 
     def _cut(self, segment: Segment, scan: Scan) -> None:
         position, size = scan.position, segment.size
-        self.torn = self.torn and scan.torn
+        if not scan.torn or any(self._size(base) for base in self.behind):
+            self._note_loss()
         if scan.has_batch_behind(self.end):
-            self.damaged = True
+            self._note_damage()
             self._keep_aside(segment, position, size)
         segment.file.truncate(position)
         self.bytes_cut += size - position
+
+    def _note_damage(self) -> None:
+        self.damaged = True
+        self._note_loss()
+
+    def _note_loss(self) -> None:
+        """Before anything is cut: what is left looks sound, and the next recovery would believe it."""
+        if not self.lost_more:
+            self.disk.replace(self.directory / DAMAGED, b"", durable=True)
+            self.lost_more = True
+
+    def _size(self, base: int) -> int:
+        return self.disk.size(self.directory / file_name(base, "log"))
 
     def _keep_aside(self, segment: Segment, position: int, size: int) -> None:
         aside = self.disk.open(segment.path(f"log.cut-{position}"), create=True)
@@ -230,11 +249,11 @@ class _Recoverer:
     def _set_aside(self, bases: list[int]) -> None:
         for base in bases:
             path = self.directory / file_name(base, "log")
-            size = self.disk.size(path)
+            size = self._size(base)
             if size:
+                self._note_damage()
                 self.disk.rename(path, self.directory / file_name(base, "log.cut-0"))
                 self.bytes_cut += size
-                self.damaged = True
             self._remove(base)
 
     def _remove(self, base: int) -> None:
