@@ -5,11 +5,14 @@ import json
 import pytest
 
 from penstock.cluster.coordination import DATA_BYTES_MAX, Create, Delete, Set, Versioned
-from penstock.cluster.model import PartitionState, TopicState
+from penstock.cluster.model import BrokerState, Endpoint, PartitionState, TopicState
 from penstock.cluster.nodes import (
     BrokerConfigNode,
+    BrokerEpochNode,
+    BrokerNode,
     ClusterNode,
     ForeignNode,
+    GroupConfigNode,
     ProducerIdsNode,
     TopicNode,
     save,
@@ -72,3 +75,90 @@ def test_no_state_of_a_topic_is_larger_than_it_was_said_to_be(value: str) -> Non
     partition = PartitionState(ids[0], 2_147_483_647, ids, ids, ids, ids, ids, ids[-1])
     topic = TopicState("t" * 249, bytes(16), (partition,) * 100, {"segment.ms": value})
     assert len(TopicNode(topic).encode()) <= size_at_most(topic)
+
+
+# ---- what no broker has written
+
+AN_ID = "00" * 15 + "01"
+
+
+def topic_json(partitions: object, topic_id: object = AN_ID, config: object = None) -> Versioned:
+    content = {"format": 1, "id": topic_id, "partitions": partitions, "config": {} if config is None else config}
+    return Versioned(json.dumps(content).encode(), 0)
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        [],
+        [[1, None, [1, 2], [2]]],
+        [["1", 0, ["1", "2"], ["1"]]],
+        [[1, 0, [], []]],
+        [[1, 0, ["a"], ["b"]]],
+        [[1, 0, [1, 1], [1]]],
+        [[1, 0, [1, 2], [3]]],
+        [[1, 0, [1, 2], [1, 1]]],
+        [[3, 0, [1, 2], [1]]],
+        [[1, -1, [1], [1]]],
+        [[True, 0, [1], [1]]],
+        [[1, 0.0, [1], [1]]],
+        [[1, 2**31, [1], [1]]],
+        [[2**31, 0, [2**31], [2**31]]],
+        [[-1, 0, [-1], []]],
+        [[1, 0, [1, 2], [1], [3], [], [], -1]],
+        [[1, 0, [1, 2], [1], [], [3], [], -1]],
+        [[1, 0, [1, 2], [1], [], [], [], None]],
+        [[1, 0, [1]]],
+        [1],
+    ],
+)
+def test_partitions_that_no_broker_would_write_are_no_topic(partitions: object) -> None:
+    with pytest.raises(ForeignNode, match="/topics/t"):
+        TopicNode.decode("t", topic_json(partitions))
+    with pytest.raises(ForeignNode):
+        TopicNode.decode_all({"t": topic_json(partitions)})
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "config"),
+    [("00", {}), ("x", {}), (7, {}), (AN_ID, []), (AN_ID, "x"), (AN_ID, {"retention.ms": 5}), (AN_ID, {"flush": None})],
+)
+def test_an_id_or_a_config_that_no_broker_would_write_is_no_topic(topic_id: object, config: object) -> None:
+    with pytest.raises(ForeignNode, match="/topics/t"):
+        TopicNode.decode("t", topic_json([[1, 0, [1], [1]]], topic_id, config))
+
+
+def test_a_name_that_no_topic_can_have_is_no_topic() -> None:
+    with pytest.raises(ForeignNode, match="other than ASCII"):
+        TopicNode.decode("a b", topic_json([[1, 0, [1], [1]]]))
+
+
+def test_a_partition_on_its_way_and_one_that_nobody_leads_are_read() -> None:
+    moving = PartitionState(1, 3, (3, 1, 2), (1,), (2,), (3,), (1, 2))
+    vacant = PartitionState(-1, 4, (1, 2), (), (1, 2), last_leader=1)
+    topic = TopicState("t", bytes(range(16)), (moving, vacant), {})
+    assert TopicNode.decode("t", Versioned(TopicNode(topic).encode(), 0)).topic == topic
+
+
+@pytest.mark.parametrize(
+    "data", ['{"format":1}', '{"format":1,"config":"x","id":1,"next":"x","count":-1}', "[" * 100_000]
+)
+def test_every_kind_of_node_says_where_it_is_when_no_broker_has_written_it(data: str) -> None:
+    stored = Versioned(data.encode(), 0)
+    for path, decode in (
+        ("/config/brokers/default", lambda: BrokerConfigNode.decode(None, stored)),
+        ("/config/brokers/1", lambda: BrokerConfigNode.decode(1, stored)),
+        ("/config/groups/g", lambda: GroupConfigNode.decode("g", stored)),
+        ("/cluster", lambda: ClusterNode.decode(stored)),
+        ("/producer-ids", lambda: ProducerIdsNode.decode(stored)),
+        ("/broker-epoch", lambda: BrokerEpochNode.decode(stored)),
+        ("/brokers/1", lambda: BrokerNode.decode("1", stored)),
+    ):
+        with pytest.raises(ForeignNode, match=path):
+            decode()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("broker", [BrokerState(1, (Endpoint("P", "h", 70000),)), BrokerState(1, (), rack=7)])  # type: ignore[arg-type]
+def test_a_broker_that_clients_could_not_be_told_of_is_none(broker: BrokerState) -> None:
+    with pytest.raises(ForeignNode, match="/brokers/1"):
+        BrokerNode.decode("1", Versioned(BrokerNode(broker).encode(), 0))

@@ -20,7 +20,7 @@ from penstock.cluster.coordination import CoordinationError, Set
 from penstock.cluster.identity import RandomBytes, new_uuid
 from penstock.cluster.leader_plans import Election, elected, reassigned
 from penstock.cluster.model import NO_LEADER, BrokerState, ClusterImage, PartitionState, TopicState
-from penstock.cluster.nodes import BROKERS, TOPICS, ProducerIdsNode, save
+from penstock.cluster.nodes import BROKERS, TOPICS, ForeignNode, ProducerIdsNode, save
 from penstock.cluster.settings import (
     BROKER_SETTINGS,
     GROUP_SETTINGS,
@@ -440,7 +440,11 @@ class Administration:
             await self._catalog.write_group_config(group_id, config)
 
     async def _next_producer_id_block(self) -> range:
-        node = ProducerIdsNode.decode(await self._catalog.read(ProducerIdsNode.path))
+        try:
+            node = ProducerIdsNode.decode(await self._catalog.read(ProducerIdsNode.path))
+        except ForeignNode as error:
+            log.error("no producer gets an id: %s", error)
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
         first = node.next_producer_id
         if first > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "Have exhausted all producerIds.")

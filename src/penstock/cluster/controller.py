@@ -175,7 +175,7 @@ class Controller:
             except Conflict:
                 await self._check_term()
                 self._again()
-            except (CoordinationError, ApiError) as error:
+            except (CoordinationError, ApiError, ForeignNode) as error:
                 log.warning("can't decide now: %s", error)
                 self._again()
             except Exception:
@@ -204,7 +204,7 @@ class Controller:
         for name in list(self._dirty)[:TOPICS_PER_LOOK]:
             topic = self._image.topics.get(name)
             looked.append(name)
-            if topic is not None and (after := decide(topic)) is not topic:
+            if topic is not None and (after := _decided(topic, decide)) is not topic:
                 changed.append(after)
                 partitions += len(after.partitions)
                 if partitions >= PARTITIONS_PER_WRITE or len(changed) >= TOPICS_PER_WRITE:
@@ -240,7 +240,7 @@ class Controller:
                 moved = [
                     after
                     for topic in list(self._image.topics.values())
-                    if (after := self._preferred(topic)) is not topic
+                    if (after := _decided(topic, self._preferred)) is not topic
                 ]
                 if moved:
                     await self._catalog.write_apart(moved, [term.condition])
@@ -252,6 +252,15 @@ class Controller:
         if all(after is before for after, before in zip(partitions, topic.partitions)):
             return topic
         return replace(topic, partitions=partitions)
+
+
+def _decided(topic: TopicState, decide: Callable[[TopicState], TopicState]) -> TopicState:
+    """One topic that can't be decided on is left as it is until it changes: the others need leaders all the same."""
+    try:
+        return decide(topic)
+    except Exception:
+        log.exception("a topic is left as it is: no decision on it was possible", extra={"topic": topic.name})
+        return topic
 
 
 def _tell_of_loss(before: TopicState, after: TopicState) -> None:

@@ -158,7 +158,7 @@ class Membership:
                 self._announced = await self._announce(self._announced)
                 log.warning("announced again: others took it for dead", extra={"epoch": self._announced.epoch})
                 return
-            except IdTaken as error:
+            except (IdTaken, ForeignNode) as error:
                 log.error("%s", error)
             except CoordinationError as error:
                 log.warning("not announced yet: %s", error)

@@ -23,10 +23,13 @@ from typing import Any, ClassVar, Protocol
 
 from penstock.cluster.coordination import Create, Delete, Set, Versioned
 from penstock.cluster.model import NO_LEADER, BrokerState, Endpoint, PartitionState, TopicState
-from penstock.cluster.topic_names import INTERNAL_TOPICS
+from penstock.cluster.topic_names import INTERNAL_TOPICS, why_illegal
 
 FORMAT = 1
 UNWRITTEN = -1  # the version of a node that was never stored
+NUMBER_MAX = 2**31 - 1  # of brokers and of leader epochs: more does not fit into what clients are told
+COUNTER_MAX = 2**63 - 1
+TOPIC_ID_BYTES = 16
 
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
@@ -63,7 +66,7 @@ def _to_json(**content: Any) -> bytes:
 def _from_json(path: str, data: bytes) -> Any:
     try:
         content = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ForeignNode(f"{path} holds no JSON: {error}") from None
     _check_format(path, content)
     return content
@@ -85,6 +88,23 @@ def _well_formed(path: str) -> Iterator[None]:
         raise ForeignNode(f"{path} was not written by a broker: {error!r}") from None
 
 
+def _number(value: Any, least: int = 0, most: int = NUMBER_MAX) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{value!r} is no number from {least} to {most}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def _config(content: Any) -> dict[str, str]:
+    """What the values mean is asked where they count: a newer version may know more of them."""
+    return {_text(name): _text(value) for name, value in content["config"].items()}
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
     cluster_id: str
@@ -96,7 +116,9 @@ class ClusterNode:
 
     @classmethod
     def decode(cls, stored: Versioned) -> ClusterNode:
-        return cls(_from_json(cls.path, stored.data)["id"], stored.version)
+        content = _from_json(cls.path, stored.data)
+        with _well_formed(cls.path):
+            return cls(_text(content["id"]), stored.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +132,9 @@ class ProducerIdsNode:
 
     @classmethod
     def decode(cls, stored: Versioned) -> ProducerIdsNode:
-        return cls(_from_json(cls.path, stored.data)["next"], stored.version)
+        content = _from_json(cls.path, stored.data)
+        with _well_formed(cls.path):
+            return cls(_number(content["next"], most=COUNTER_MAX), stored.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +156,10 @@ class BrokerConfigNode:
 
     @classmethod
     def decode(cls, node_id: int | None, stored: Versioned) -> BrokerConfigNode:
-        return cls(node_id, _from_json(cls.name_of(node_id), stored.data)["config"], stored.version)
+        path = f"{BROKER_CONFIGS}/{cls.name_of(node_id)}"
+        content = _from_json(path, stored.data)
+        with _well_formed(path):
+            return cls(node_id, _config(content), stored.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +189,10 @@ class GroupConfigNode:
     def decode(cls, name: str, stored: Versioned) -> GroupConfigNode:
         from urllib.parse import unquote
 
-        return cls(unquote(name), _from_json(name, stored.data)["config"], stored.version)
+        path = f"{GROUP_CONFIGS}/{name}"
+        content = _from_json(path, stored.data)
+        with _well_formed(path):
+            return cls(unquote(name), _config(content), stored.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +227,7 @@ class TopicNode:
                 cls(cls._topic(name, content), each.version)
                 for (name, each), content in zip(stored.items(), contents, strict=True)
             ]
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ForeignNode(f"{TOPICS} holds something that is no topic: {error}") from None
         finally:
             if collecting:
@@ -209,11 +239,16 @@ class TopicNode:
 
     @classmethod
     def _topic(cls, name: str, content: Any) -> TopicState:
-        _check_format(name, content)
+        """Checked here, once: whoever reads the image trusts it, and would fail at one topic for all."""
+        _check_format(cls.path_of(name), content)
         with _well_formed(cls.path_of(name)):
+            if reason := why_illegal(name):
+                raise ValueError(reason)
             partitions = tuple([_partition_from_json(*each) for each in content["partitions"]])
             topic_id = bytes.fromhex(content["id"])
-            return TopicState(name, topic_id, partitions, dict(content["config"]), name in INTERNAL_TOPICS)
+            if not partitions or len(topic_id) != TOPIC_ID_BYTES:
+                raise ValueError(f"{len(partitions)} partitions, an id of {len(topic_id)} bytes")
+            return TopicState(name, topic_id, partitions, _config(content), name in INTERNAL_TOPICS)
 
 
 def size_at_most(topic: TopicState) -> int:
@@ -240,9 +275,29 @@ def _partition_from_json(
     removing: Sequence[int] = (),
     last_leader: int = NO_LEADER,
 ) -> PartitionState:
-    return PartitionState(
+    state = PartitionState(
         leader, leader_epoch, tuple(replicas), tuple(isr), tuple(eligible), tuple(adding), tuple(removing), last_leader
     )
+    if flaw := _flaw(state):
+        raise ValueError(flaw)
+    return state
+
+
+def _flaw(state: PartitionState) -> str | None:
+    """Why no broker has written this. Asked of every partition at the start, so in as few steps as can be."""
+    replicas, isr = state.replicas, state.isr
+    members = (*replicas, *isr, *state.eligible, *state.adding, *state.removing)
+    numbers = (state.leader_epoch, state.leader, state.last_leader, *members)
+    if set(map(type, numbers)) != {int} or min(numbers) < NO_LEADER or max(numbers) > NUMBER_MAX:
+        return "what is to be a number is none"
+    known = set(replicas)
+    if not replicas or len(known) != len(replicas) or NO_LEADER in known:
+        return f"replicas {replicas}"
+    if not known.issuperset(members) or len(set(isr)) != len(isr):
+        return f"{members[len(replicas) :]} of the replicas {replicas}"
+    if state.leader != NO_LEADER and state.leader not in known:
+        return f"leader {state.leader} is none of the replicas {replicas}"
+    return None if state.leader_epoch >= 0 else f"leader epoch {state.leader_epoch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +311,9 @@ class BrokerEpochNode:
 
     @classmethod
     def decode(cls, stored: Versioned) -> BrokerEpochNode:
-        return cls(_from_json(cls.path, stored.data)["count"], stored.version)
+        content = _from_json(cls.path, stored.data)
+        with _well_formed(cls.path):
+            return cls(_number(content["count"], most=COUNTER_MAX), stored.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,10 +342,13 @@ class BrokerNode:
         content = _from_json(path, stored.data)
         with _well_formed(path):
             endpoints = tuple(
-                Endpoint(str(listener), str(host), int(port)) for listener, host, port in content["endpoints"]
+                Endpoint(str(listener), str(host), _number(port, most=65535))
+                for listener, host, port in content["endpoints"]
             )
+            rack = None if content["rack"] is None else _text(content["rack"])
+            epoch = _number(content["epoch"], most=COUNTER_MAX)
             broker = BrokerState(
-                int(name), endpoints, content["rack"], int(content["epoch"]), bool(content["stopping"]),
+                _number(int(name)), endpoints, rack, epoch, bool(content["stopping"]),
                 str(content["folder"]), str(content["host"]), int(content["pid"]),
             )  # fmt: skip
             return cls(broker, stored.version)
@@ -312,7 +372,7 @@ class ControllerNode:
     def decode(cls, stored: Versioned) -> ControllerNode:
         content = _from_json(cls.path, stored.data)
         with _well_formed(cls.path):
-            return cls(int(content["node"]), int(content["epoch"]), stored.version)
+            return cls(_number(content["node"]), _number(content["epoch"]), stored.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +388,7 @@ class ControllerEpochNode:
     def decode(cls, stored: Versioned) -> ControllerEpochNode:
         content = _from_json(cls.path, stored.data)
         with _well_formed(cls.path):
-            return cls(int(content["epoch"]), stored.version)
+            return cls(_number(content["epoch"]), stored.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,4 +415,5 @@ class DeletionNode:
         path = f"{DELETIONS}/{name}"
         content = _from_json(path, stored.data)
         with _well_formed(path):
-            return cls(bytes.fromhex(name), str(content["name"]), tuple(content["replicas"]), stored.version)
+            replicas = tuple(_number(each) for each in content["replicas"])
+            return cls(bytes.fromhex(name), str(content["name"]), replicas, stored.version)
