@@ -205,3 +205,20 @@ def test_what_can_not_change_at_runtime_is_refused(values: dict[str, str], messa
     with pytest.raises(SettingError, match=message):
         settings.validate_dynamic(values, per_broker=False)
     assert settings.dynamic_cluster == {}
+
+
+def test_a_stored_value_that_is_not_admitted_counts_as_none() -> None:
+    effective = effective_topic_settings({"min.insync.replicas": "abc", "retention.ms": "5"}, BrokerSettings())
+    assert (effective["min.insync.replicas"], effective["retention.ms"]) == (1, 5)
+    assert BrokerSettings().effective_group({"consumer.session.timeout.ms": "abc"}) == BrokerSettings().effective_group(
+        {}
+    )
+
+
+def test_dynamic_values_that_can_not_stand_change_nothing() -> None:
+    settings = BrokerSettings()
+    settings.set_dynamic(cluster={"log.cleaner.backoff.ms": "7"}, broker={})
+    with pytest.raises(SettingError):
+        settings.set_dynamic(cluster={"log.cleaner.backoff.ms": "x"}, broker={})
+    assert settings.get("log.cleaner.backoff.ms") == 7
+    assert settings.dynamic_cluster == {"log.cleaner.backoff.ms": "7"}

@@ -49,7 +49,7 @@ from penstock.cluster.nodes import (
     save,
     size_at_most,
 )
-from penstock.cluster.settings import BrokerSettings
+from penstock.cluster.settings import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerSettings, SettingError, unusable
 from penstock.cluster.topic_names import NameIndex
 from penstock.protocol.errors import ApiError, ErrorCode
 
@@ -369,9 +369,14 @@ class Catalog:
     # ---- telling
 
     def _apply_broker_configs(self) -> None:
+        """What can't be used is left out, and stays in the node for whoever mends it."""
         self._image.broker_config = dict(self.broker_config(None).config)
         self._image.generation += 1
-        self._settings.set_dynamic(cluster=self._image.broker_config, broker=self.broker_config(self._node_id).config)
+        cluster, broker = (_usable(self.broker_config(each)) for each in (None, self._node_id))
+        try:
+            self._settings.set_dynamic(cluster=cluster, broker=broker)
+        except SettingError as error:
+            log.error("the settings in %s are ignored: %s", BROKER_CONFIGS, error)
 
     def _cluster_changed(self) -> None:
         self._image.generation += 1
@@ -383,6 +388,9 @@ class Catalog:
 
     def _put_topic(self, topic: TopicState, *, tell: bool = True) -> None:
         before = self._image.topics.get(topic.name)
+        if topic.config and (before is None or before.config != topic.config):
+            for name, error in unusable(topic.config, TOPIC_SETTINGS).items():
+                log.error("the default of %s counts for %s: %s", name, TopicNode.path_of(topic.name), error)
         self.names.add(topic.name)
         self._image.put_topic(topic)
         if not tell:
@@ -419,6 +427,13 @@ class _foreign_left_alone:
             log.error("ignored: %s", error)
             return True
         return False
+
+
+def _usable(node: BrokerConfigNode) -> dict[str, str]:
+    faults = unusable(node.config, BROKER_SETTINGS)
+    for name, error in faults.items():
+        log.error("%s in %s is ignored: %s", name, node.path, error)
+    return {name: value for name, value in node.config.items() if name not in faults}
 
 
 def _portions(topics: Sequence[TopicState]) -> Iterator[Sequence[TopicState]]:

@@ -6,6 +6,7 @@ Kafka's names, rules and words (KIP-848): a group has a shorter or a longer sess
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from penstock.cluster.setting_types import Setting, SettingError, SettingType, Value, at_least
@@ -56,9 +57,10 @@ def _check_order(broker: Mapping[str, Any], less: str, more: str) -> None:
 
 def check_group_config(config: Mapping[str, str], broker: Mapping[str, Any]) -> None:
     """Raises SettingError unless every name is known, and every value is one that the broker allows a group."""
-    for name in config:
+    for name, text in config.items():
         if name not in GROUP_SETTINGS:
             raise SettingError(f"Unknown group config name: {name}")
+        GROUP_SETTINGS[name].parse(text)
     values = _merge(config, broker)
     for name, value in values.items():
         limits = LIMITS[name]
@@ -80,8 +82,12 @@ def effective_group_settings(config: Mapping[str, str], broker: Mapping[str, Any
 
 
 def _merge(config: Mapping[str, str], broker: Mapping[str, Any]) -> dict[str, int]:
-    values = {name: _whole(GROUP_SETTINGS[name].parse(config[name])) for name in GROUP_SETTINGS if name in config}
-    return {name: values.get(name, broker[LIMITS[name].default]) for name in GROUP_SETTINGS}
+    """A value that is stored and not admitted was written by a newer version: the broker's default counts."""
+    values = {name: int(broker[limits.default]) for name, limits in LIMITS.items()}
+    for name in GROUP_SETTINGS.keys() & config.keys():
+        with suppress(SettingError):
+            values[name] = _whole(GROUP_SETTINGS[name].parse(config[name]))
+    return values
 
 
 def _whole(value: Value) -> int:

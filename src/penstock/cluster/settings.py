@@ -8,6 +8,7 @@ runtime, given at the start, default. A topic setting is the topic's own or else
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ __all__ = [
     "SettingType",
     "Value",
     "effective_topic_settings",
+    "unusable",
     "validate_topic_config",
 ]
 
@@ -97,10 +99,16 @@ class BrokerSettings:
         return self._broker
 
     def set_dynamic(self, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """Replaces both dynamic levels with values that `validate_dynamic` has admitted."""
+        """Replaces both dynamic levels. Raises SettingError, and changes nothing, if the values can't stand."""
         before = self._values, self._topic_defaults
+        levels = self._cluster, self._broker
         self._cluster, self._broker = dict(cluster), dict(broker)
-        self._recompute()
+        try:
+            self._recompute()
+        except SettingError:
+            self._cluster, self._broker = levels
+            self._recompute()
+            raise
         if (self._values, self._topic_defaults) != before:
             for changed in self._listeners:
                 changed()
@@ -186,8 +194,11 @@ class BrokerSettings:
 
 
 def _merge(defaults: Mapping[str, Value], topic_config: Mapping[str, str]) -> dict[str, Value]:
-    # A name that this version does not know was written by a newer one: it has no meaning here.
-    merged = dict(defaults) | parse_topic_config({n: t for n, t in topic_config.items() if n in TOPIC_SETTINGS})
+    merged = dict(defaults)
+    for name, text in topic_config.items():
+        # A name or a value that this version does not know was written by a newer one: it has no meaning here.
+        with suppress(KeyError, SettingError):
+            merged[name] = TOPIC_SETTINGS[name].parse(text)
     if merged["internal.segment.bytes"] is not None:
         merged["segment.bytes"] = merged["internal.segment.bytes"]
     return merged
@@ -196,6 +207,18 @@ def _merge(defaults: Mapping[str, Value], topic_config: Mapping[str, str]) -> di
 def effective_topic_settings(topic_config: Mapping[str, str], broker: BrokerSettings) -> Mapping[str, Value]:
     """Every topic setting with the value in force for a topic of this config. Computed once per config."""
     return broker.effective(topic_config)
+
+
+def unusable(config: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, SettingError]:
+    """Which of the stored values are not admitted, and why. A name that is not known has no meaning, and no fault."""
+    found = {}
+    for name, text in config.items():
+        try:
+            if name in known:
+                known[name].parse(text)
+        except SettingError as error:
+            found[name] = error
+    return found
 
 
 def validate_topic_config(topic_config: Mapping[str, str], broker: BrokerSettings) -> None:
