@@ -127,6 +127,40 @@ async def test_another_epoch_is_refused(rooms: Rooms) -> None:
     assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
+@pytest.mark.parametrize(
+    ("broker_epoch", "is_announced", "level"),
+    [
+        (BROKER_EPOCH + 1, True, "INFO"),
+        (BROKER_EPOCH + 1, False, "INFO"),
+        (BROKER_EPOCH - 1, True, "WARNING"),
+    ],
+)
+async def test_a_broker_that_has_started_anew_is_refused_without_alarm_until_it_is_told_of(
+    rooms: Rooms, caplog: pytest.LogCaptureFixture, broker_epoch: int, is_announced: bool, level: str
+) -> None:
+    caplog.set_level("INFO")
+    if not is_announced:
+        del rooms.image.brokers[FOLLOWER]
+    follower = Follower(rooms)
+    request = follower.request({0: 0})
+    request.replica_state = ReplicaState(replica_id=FOLLOWER, replica_epoch=broker_epoch)
+    await follower.client.send(request, VERSION)
+    response: FetchResponse = await follower.client.receive()
+    assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert [each.levelname for each in caplog.records if "a fetch was refused" in each.message] == [level]
+
+
+async def test_who_has_no_replica_of_what_it_asks_for_is_refused_with_a_warning(
+    rooms: Rooms, caplog: pytest.LogCaptureFixture
+) -> None:
+    follower = Follower(rooms)
+    request = follower.request({0: 0})
+    request.replica_state = ReplicaState(replica_id=9, replica_epoch=BROKER_EPOCH)
+    await follower.client.send(request, VERSION)
+    await follower.client.receive()
+    assert [each.levelname for each in caplog.records if "a fetch was refused" in each.message] == ["WARNING"]
+
+
 async def test_a_follower_whose_epoch_ends_earlier_here_is_told_where(rooms: Rooms) -> None:
     follower, producer = Follower(rooms), rooms.connect()
     await follower.begin()

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import Any, Protocol
 
+from penstock.cluster.model import BrokerState
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.messages.fetch import (
     EpochEndOffset,
@@ -42,9 +43,7 @@ def handle(context: Context, call: Call[FetchRequest]) -> FetchResponse | Deferr
     claimed = request.replica_state
     broker = context.image.brokers.get(claimed.replica_id) if claimed is not None else None
     if claimed is None or broker is None or broker.epoch != claimed.replica_epoch or broker.node_id == context.node_id:
-        log.warning(
-            "a fetch was refused: it does not come from the broker that it names", extra={"from": call.client_host}
-        )
+        _tell_refusal(context, call, broker)
         return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
     sessions = context.replica_sessions
     session = sessions.get(broker.node_id)
@@ -58,6 +57,27 @@ def handle(context: Context, call: Call[FetchRequest]) -> FetchResponse | Deferr
     elif session.epoch != request.session_epoch:
         return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
     return session.fetch(request)
+
+
+def _tell_refusal(context: Context, call: Call[FetchRequest], known: BrokerState | None) -> None:
+    """A broker that has started anew may ask before its announcement was told here, and asks again."""
+    claimed = call.request.replica_state
+    facts: dict[str, object] = {"from": call.client_host}
+    if claimed is not None and claimed.replica_id != context.node_id:
+        is_newer = known is None or claimed.replica_epoch > known.epoch
+        if is_newer and (known is not None or _has_replicas(context, call.request, claimed.replica_id)):
+            log.info("a fetch was refused: its broker's announcement is not known yet", extra=facts)
+            return
+    log.warning("a fetch was refused: it does not come from the broker that it names", extra=facts)
+
+
+def _has_replicas(context: Context, request: FetchRequest, node_id: int) -> bool:
+    """Of what it asks for."""
+    for asked in request.topics:
+        topic = context.image.topics_by_id.get(asked.topic_id)
+        if topic is not None and any(node_id in state.replicas for state in topic.partitions):
+            return True
+    return False
 
 
 def close_gone(context: Context) -> None:
