@@ -332,3 +332,18 @@ async def test_a_coordinators_topic_gets_as_many_replicas_as_there_are_brokers(t
     three.image.brokers[3] = replace(three.image.brokers[3], stopping=True)
     topic = await three.administration.ensure_topic(OFFSETS_TOPIC)
     assert {len(partition.replicas) for partition in topic.partitions} == {2}
+
+
+async def test_topics_that_got_fewer_replicas_because_brokers_were_away_are_told_of(
+    three: ControlledCluster, other: Other, caplog: pytest.LogCaptureFixture
+) -> None:
+    await other.administration.create_topic("whole")
+    del other.image.brokers[3]
+    await other.administration.create_topic("meant", 1, 2)
+    assert not caplog.records
+    await other.administration.create_topic("few")
+    (record,) = caplog.records
+    assert "default.replication.factor=3" in record.message
+    assert (record.levelname, vars(record)["topics"]) == ("WARNING", ["few"])
+    await other.administration.ensure_topic(OFFSETS_TOPIC)
+    assert "offsets.topic.replication.factor=3" in caplog.records[-1].message

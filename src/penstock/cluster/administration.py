@@ -48,6 +48,7 @@ log = logging.getLogger("penstock.administration")
 
 ATTEMPTS = 20
 CONFLICT_REST_S = 0.05
+NAMES_TOLD_MAX = 10
 
 TOPICS_PER_WRITE = 200  # of which single partitions are changed
 PARTITIONS_PER_WRITE = 4000
@@ -82,6 +83,11 @@ class Administration:
         self._lock = asyncio.Lock()
         self._topics_version: int | None = None  # of the node above the topics, when all names in it were known
         self._changes: set[asyncio.Task[Any]] = set()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether what is to be changed could be, as far as is known: the coordination service can be reached."""
+        return self._catalog.store.connected
 
     async def close(self) -> None:
         """Waits for changes that are under way."""
@@ -237,11 +243,31 @@ class Administration:
             if planned and not validate_only:
                 await self._write_new(list(planned.values()), version)
                 written = True
+                self._tell_of_few_replicas([new for new in topics if new.name in planned], planned)
         finally:
             if not written:
                 for name in planned.keys() - self._image.topics.keys():
                     self._catalog.names.remove(name)
         return outcomes
+
+    def _tell_of_few_replicas(self, asked: Sequence[NewTopic], created: Mapping[str, TopicState]) -> None:
+        """Who asked for no number meant as many as the settings say, and gets no error where brokers are away."""
+        if self._catalog.is_alone:
+            return
+        few: dict[str, list[str]] = {}
+        for new in asked:
+            prefix = _COORDINATORS.get(new.name, "default")
+            setting = f"{prefix}.replication.factor"
+            unsaid = not new.assignments and (new.replication_factor == DEFAULT or prefix != "default")
+            if unsaid and len(created[new.name].partitions[0].replicas) < self._settings.get(setting):
+                few.setdefault(setting, []).append(new.name)
+        for setting, names in few.items():
+            wanted = self._settings.get(setting)
+            facts = {"topics": names[:NAMES_TOLD_MAX], "count": len(names), "brokers": len(self._staying_brokers())}
+            log.warning(
+                "made with fewer replicas than %s=%s says, because brokers are away: "
+                "'penstock cluster rebalance --replicas %s' gives them more", setting, wanted, wanted, extra=facts,
+            )  # fmt: skip
 
     async def _write_new(self, topics: Sequence[TopicState], version: int) -> None:
         """Every creation changes the node above the topics: two brokers can't make names that collide at once."""
