@@ -18,7 +18,7 @@ from penstock.cli.cluster.balancing import NoRoom, Placement, rebalance
 from penstock.cli.cluster.board import Board
 from penstock.cli.cluster.fleet import LocalBroker, _tell_what_keeps, can_listen, host_and_port
 from penstock.cli.cluster.folder import ClusterFolder, Member, Record
-from penstock.cli.cluster.health import Health, _lagging, _problems
+from penstock.cli.cluster.health import Health, Server, ZooKeeper, _few_replicas, _lagging, _problems
 from penstock.cli.cluster.leaderless import Leaderless, advice, bring_back
 from penstock.cli.cluster.moves import human, placements
 from penstock.cli.cluster.reaching import Broker, Cluster, Moving, Partition, Snapshot, TooSlow
@@ -222,6 +222,34 @@ def test_a_partition_that_deletes_what_its_group_has_not_committed_is_a_problem_
         "deleted.\n" in shown
     )
     assert "t[0]" not in shown
+
+
+def test_a_broker_that_does_not_reach_zookeeper_is_a_problem_though_zookeeper_answers() -> None:
+    zookeeper = ZooKeeper("z:1", [Server("z", 1, answers=True, pid=None)])
+    health = Health(Snapshot("c", 1, BROKERS, []), {}, {1: {}, 2: {}}, {}, zookeeper, [], cut_off=[2])
+    assert _problems(health) == ["broker 2 does not reach ZooKeeper."]
+    assert [each["reaches_zookeeper"] for each in as_document(health)["brokers"]] == [True, False]
+
+
+def test_topics_with_few_replicas_are_a_note_with_what_gives_them_more(capsys: pytest.CaptureFixture[str]) -> None:
+    partitions = [
+        Partition("few", 0, 1, (1,), (1,)),
+        Partition("growing", 0, 1, (1,), (1,)),
+        Partition("whole", 0, 1, (1, 2), (1, 2)),
+        Partition("__internal", 0, 1, (1,), (1,)),
+    ]
+    moving = {("growing", 0): Moving((2, 1), (2,), ())}
+    health = Health(Snapshot("c", 1, BROKERS, partitions), moving, {1: {}, 2: {}}, {}, None, [])
+    (note,) = health.notes = _few_replicas(health, 2, " --data there")
+    assert note == (
+        "1 topic with fewer replicas than default.replication.factor=2: few. "
+        "'penstock cluster rebalance --replicas 2 --data there' gives more."
+    )
+    assert _problems(health) == []
+    show(health)
+    assert f"All is well.\nNote: {note}\n" in capsys.readouterr().out
+    assert "Once 3 brokers are there" in _few_replicas(health, 3, "")[0]
+    assert _few_replicas(health, 1, "") == []
 
 
 def test_where_partitions_move_they_are_planned_for() -> None:

@@ -162,3 +162,14 @@ async def test_what_can_not_be_described_is_an_error_or_empty(
     result = await describe(admin_broker, kind, name)
     assert result.error_code == code
     assert result.configs == []
+
+
+async def test_who_asks_by_name_is_told_whether_the_broker_reaches_its_coordination(
+    admin_broker: AdminBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "zookeeper.connected"
+    entry = await one(admin_broker, ResourceType.BROKER, str(NODE_ID), name)
+    assert (entry.value, entry.read_only) == ("true", True)
+    monkeypatch.setattr(type(admin_broker.cluster.store), "connected", False)
+    assert (await one(admin_broker, ResourceType.BROKER, str(NODE_ID), name)).value == "false"
+    assert name not in {each.name for each in (await describe(admin_broker, ResourceType.BROKER, str(NODE_ID))).configs}

@@ -13,6 +13,7 @@ from penstock.cluster.settings import (
     ConfigSource,
     Origin,
     Setting,
+    SettingType,
     effective_topic_settings,
 )
 
@@ -48,6 +49,17 @@ def broker_entries(settings: BrokerSettings, following: Mapping[str, str]) -> It
             yield _entry(setting, following[name], [origin, *origins], read_only=True)
             continue
         yield _entry(setting, setting.text(settings.get(name)), origins, read_only=not setting.dynamic)
+
+
+# No setting, so only who asks for it by name is told.
+CONNECTED = Setting(
+    "zookeeper.connected", SettingType.BOOLEAN, None,
+    "Whether the broker reaches what coordinates its cluster now. While it does not, it serves, and decides nothing.",
+)  # fmt: skip
+
+
+def connected_entry(connected: bool) -> ConfigEntry:
+    return _entry(CONNECTED, CONNECTED.text(connected), [], read_only=True)
 
 
 def cluster_entries(settings: BrokerSettings) -> Iterator[ConfigEntry]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from penstock.cli.cluster import processes
@@ -15,6 +16,7 @@ from penstock.cli.problem import Problem
 from penstock.cli.raw import Address
 
 DEFAULT_ZOOKEEPER_PORT = 2181
+TOPICS_TOLD_MAX = 5
 HELD_TOO_LONG = "what the group has not committed is deleted"
 
 
@@ -55,7 +57,9 @@ class Health:
     offline: list[Partition] = field(default_factory=list)
     lagging: list[Lag] = field(default_factory=list)
     retention_holds: dict[Key, Hold] = field(default_factory=dict)  # what leaders keep for groups
+    cut_off: list[int] = field(default_factory=list)  # brokers that answer, and do not reach ZooKeeper
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what may be as it was meant to be
     _leads: Counter[int] = field(default_factory=Counter)
     _holds: Counter[int] = field(default_factory=Counter)
 
@@ -100,6 +104,10 @@ def examine(cluster: Cluster) -> Health:
         if len(each.isr) < min(int(needed.get(each.topic) or 1), len(each.replicas)):
             health.under_min_isr.append(each)
     health.lagging = _lagging(health)
+    if zookeeper is not None:
+        answering = [each for each in brokers if each.node_id in sizes]
+        health.cut_off = [each.node_id for each in answering if _is_cut_off(each)]
+        health.notes = _few_replicas(health, _default_factor(answering), cluster.bootstrap.options)
     health.problems = _problems(health)
     return health
 
@@ -154,6 +162,43 @@ def _zookeeper(brokers: Collection[Broker]) -> ZooKeeper | None:
     return ZooKeeper(connect, servers)
 
 
+def _is_cut_off(broker: Broker) -> bool:
+    """ZooKeeper may answer this command and not the broker: only the broker knows. One that is older does not say."""
+    try:
+        found = broker_setting(broker, "zookeeper.connected")
+    except Problem:
+        return False
+    return found is not None and found.value == "false"
+
+
+def _default_factor(brokers: Collection[Broker]) -> int:
+    """The most that any broker gives a topic which asks for no number."""
+    factors = [0]
+    for broker in brokers:
+        with suppress(Problem):
+            found = broker_setting(broker, "default.replication.factor")
+            factors.append(int(found.value or 0) if found else 0)
+    return max(factors)
+
+
+def _few_replicas(health: Health, factor: int, options: str) -> list[str]:
+    """No problem: nobody knows any more whether a person asked for so few, or brokers were away at that time."""
+    counts: dict[str, int] = {}
+    for each in health.snapshot.partitions:
+        adding = health.moving[each.key].adding if each.key in health.moving else ()
+        if not each.topic.startswith("__"):
+            counts[each.topic] = min(counts.get(each.topic, factor), len({*each.replicas, *adding}))
+    few = sorted(topic for topic, count in counts.items() if count < factor)
+    if not few:
+        return []
+    names = ", ".join(few[:TOPICS_TOLD_MAX]) + (" and others" if len(few) > TOPICS_TOLD_MAX else "")
+    need = "" if len(health.snapshot.brokers) >= factor else f" Once {factor} brokers are there:"
+    return [
+        f"{plural(len(few), 'topic')} with fewer replicas than default.replication.factor={factor}: {names}.{need} "
+        f"'penstock cluster rebalance --replicas {factor}{options}' gives more."
+    ]
+
+
 def _lagging(health: Health) -> list[Lag]:
     found = []
     for each in health.snapshot.partitions:
@@ -176,6 +221,7 @@ def _problems(health: Health) -> list[str]:
     if zookeeper is not None:
         away = [each for each in zookeeper.servers if not each.answers]
         problems += [f"ZooKeeper does not answer at {each.host}:{each.port}." for each in away]
+    problems += [f"broker {node_id} does not reach ZooKeeper." for node_id in health.cut_off]
     for found, what in (
         (health.offline, "without a leader"),
         (health.under_min_isr, "with fewer in-sync replicas than min.insync.replicas"),

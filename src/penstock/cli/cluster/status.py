@@ -80,6 +80,7 @@ def as_document(health: Health) -> dict[str, Any]:
     return {
         "healthy": not health.problems,
         "problems": health.problems,
+        "notes": health.notes,
         "cluster_id": snapshot.cluster_id,
         "controller": snapshot.controller if snapshot.controller >= 0 else None,
         "zookeeper": zookeeper and {
@@ -94,8 +95,10 @@ def as_document(health: Health) -> dict[str, Any]:
             {
                 "id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack,
                 "controller": each.node_id == snapshot.controller, "pid": health.pids.get(each.address),
-                "answers": each.node_id in health.sizes, "leaders": health.leads(each.node_id),
-                "replicas": health.holds(each.node_id), "size_bytes": health.size_bytes(each.node_id),
+                "answers": each.node_id in health.sizes,
+                "reaches_zookeeper": zookeeper and each.node_id in health.sizes and each.node_id not in health.cut_off,
+                "leaders": health.leads(each.node_id), "replicas": health.holds(each.node_id),
+                "size_bytes": health.size_bytes(each.node_id),
                 "behind_bytes": health.behind_bytes(each.node_id),
             }
             for each in snapshot.brokers.values()
@@ -129,7 +132,7 @@ def unknown(cluster: Cluster, problem: Problem) -> dict[str, Any]:
     empty = ("brokers", "under_replicated", "offline", "under_min_isr", "lagging", "reassignments", "holds")
     members = cluster.record.members if cluster.record else ()
     return {
-        "healthy": False, "problems": [problem.message], **nothing, **{name: [] for name in empty},
+        "healthy": False, "problems": [problem.message], "notes": [], **nothing, **{name: [] for name in empty},
         "missing": [each.node_id for each in members],
     }  # fmt: skip
 
@@ -186,6 +189,8 @@ def show(health: Health) -> None:
         print(f"! {problem}")
     if not health.problems:
         print("All is well.")
+    for note in health.notes:
+        print(f"Note: {note}")
 
 
 def _show_over_limit(health: Health) -> None:

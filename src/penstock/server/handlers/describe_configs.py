@@ -15,7 +15,14 @@ from penstock.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from penstock.server.config_entries import ConfigEntry, broker_entries, cluster_entries, topic_entries
+from penstock.server.config_entries import (
+    CONNECTED,
+    ConfigEntry,
+    broker_entries,
+    cluster_entries,
+    connected_entry,
+    topic_entries,
+)
 from penstock.server.config_resources import ResourceType, own_broker_id
 from penstock.server.context import Call, Context
 
@@ -58,7 +65,10 @@ def _entries(context: Context, resource: DescribeConfigsResource) -> Iterable[Co
         if not name:
             return cluster_entries(settings)
         own_broker_id(context, name)
-        return broker_entries(settings, _following(context))
+        entries = broker_entries(settings, _following(context))
+        if CONNECTED.name in (resource.configuration_keys or ()):
+            return [*entries, connected_entry(context.administration.is_connected)]
+        return entries
     if kind == ResourceType.BROKER_LOGGER:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
