@@ -243,6 +243,8 @@ def test_a_broker_is_added_gets_its_share_and_another_is_drained(
     assert sorted(consumed(f"127.0.0.1:{port + 1}", "orders")) == sorted(lines)
     described = run_penstock("topic", "describe", "orders", "--bootstrap", first)
     assert "throttled" not in described.out, "what was held back is so no more"
+    added_again = next(each for each in json.loads((data / "cluster.json").read_text())["brokers"] if each["id"] == 1)
+    assert added_again["drained"], "nobody misses it when it is stopped and its folder removed"
     assert [each.stop() for each in (more, added)] == [0, 0]
 
 

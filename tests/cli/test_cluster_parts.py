@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.bootstrap import Bootstrap
-from penstock.cli.cluster import moves, processes, reaching
+from penstock.cli.cluster import moves, processes, reaching, start
 from penstock.cli.cluster.balancing import NoRoom, Placement, rebalance
 from penstock.cli.cluster.board import Board
 from penstock.cli.cluster.fleet import LocalBroker, _tell_what_keeps, can_listen, host_and_port
 from penstock.cli.cluster.folder import ClusterFolder, Member, Record
-from penstock.cli.cluster.health import Health, Server, ZooKeeper, _few_replicas, _lagging, _problems
+from penstock.cli.cluster.health import Health, Server, ZooKeeper, _few_replicas, _lagging, _missing, _problems
 from penstock.cli.cluster.leaderless import Leaderless, advice, bring_back
 from penstock.cli.cluster.moves import human, placements
 from penstock.cli.cluster.reaching import Broker, Cluster, Moving, Partition, Snapshot, TooSlow
@@ -155,6 +155,26 @@ def test_what_was_started_is_written_down_and_added_to(tmp_path: Path) -> None:
     assert record is not None
     assert record.bootstrap == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9999"
     assert (record.connect, record.zookeeper_pid, record.members[2].pid) == ("127.0.0.1:2181/x", 7, 11)
+
+
+def test_who_was_drained_is_missed_no_more_until_it_is_added_again(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path)
+    folder.write(Record("z:1", 7, (Member(1, "127.0.0.1:9092", 8), Member(2, "127.0.0.1:9093", 9))))
+    folder.drained([2, 5])
+    record = folder.read()
+    assert record is not None
+    assert record.expected == [1]
+    cluster = Cluster(Bootstrap("127.0.0.1:9092", "", "", record, folder))
+    snapshot = Snapshot("c", 1, {1: BROKERS[1]}, [])
+    assert _missing(cluster, snapshot) == []
+    assert _missing(cluster, Snapshot("c", 1, {}, [])) == [1]
+    assert _missing(cluster, Snapshot("c", 1, {1: BROKERS[1]}, [Partition("t", 0, 1, (1, 2), (1,))])) == [2]
+    args = argparse.Namespace(brokers=None, listen=None, config=None, changes=[])
+    assert [each.node_id for each in start._brokers(args, folder, record)[0]] == [1], "its folder is gone"
+    folder.add(Member(2, "127.0.0.1:9093", 10))
+    record = folder.read()
+    assert record is not None
+    assert record.expected == [1, 2]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1, "brokers": [{}]}', "\0"])

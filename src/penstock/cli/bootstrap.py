@@ -25,6 +25,7 @@ class Bootstrap:
     advice: str  # where they come from, and what to do if none of them answers
     options: str = ""  # what a 'penstock cluster' command must be given to find the same brokers, a space before it
     record: Record | None = None  # of the cluster, if its folder told
+    folder: ClusterFolder | None = None  # that folder
 
     def places(self) -> list[tuple[str, int]]:
         return [_place(text.strip()) for text in self.addresses.split(",") if text.strip()]
@@ -63,7 +64,7 @@ def _of_folder(data: Path) -> Bootstrap | None:
         f"That is the cluster in {folder.path}.\n"
         f"Start it again with 'penstock cluster start{folder.option}', or {ANOTHER}."
     )
-    return Bootstrap(record.bootstrap, advice, folder.option, record)
+    return Bootstrap(record.bootstrap, advice, folder.option, record, folder)
 
 
 def _nothing_in(data: Path) -> Bootstrap:

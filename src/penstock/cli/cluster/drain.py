@@ -42,9 +42,13 @@ def run(args: argparse.Namespace) -> int:
         raise Problem(f"{error}: each that stays has one already.", hint) from None
     names = " ".join(map(str, args.brokers))
     code = moves.carry_out(cluster, plan, args, f"penstock cluster drain {names}")
-    if code or args.dry_run or args.json:
+    if code or args.dry_run:
         return code
     left = [each for each in cluster.snapshot().partitions if not set(args.brokers).isdisjoint(each.replicas)]
+    if not left and cluster.bootstrap.folder is not None:
+        cluster.bootstrap.folder.drained(args.brokers)
+    if args.json:
+        return 0
     if left:
         raise Problem(
             f"{left[0].topic}-{left[0].index} is on broker {names} still, and {len(left) - 1} others.",

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ class Member:
     node_id: int
     listen: str
     pid: int
+    drained: bool = False  # it holds nothing any more, and may be gone for good
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,10 @@ class Record:
     members: tuple[Member, ...]
 
     def encode(self) -> str:
-        brokers = [{"id": each.node_id, "listen": each.listen, "pid": each.pid} for each in self.members]
+        brokers = [
+            {"id": each.node_id, "listen": each.listen, "pid": each.pid} | ({"drained": True} if each.drained else {})
+            for each in self.members
+        ]
         zookeeper = {"connect": self.connect, "pid": self.zookeeper_pid}
         return json.dumps({"format": FORMAT, "zookeeper": zookeeper, "brokers": brokers}, indent=2) + "\n"
 
@@ -53,13 +57,25 @@ class Record:
         content = json.loads(text)
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}")
-        members = [Member(int(each["id"]), str(each["listen"]), int(each["pid"])) for each in content["brokers"]]
+        members = [
+            Member(int(each["id"]), str(each["listen"]), int(each["pid"]), bool(each.get("drained", False)))
+            for each in content["brokers"]
+        ]
         zookeeper = content["zookeeper"]
         return cls(str(zookeeper["connect"]), zookeeper["pid"], tuple(members))
 
     def with_member(self, member: Member) -> Record:
         others = [each for each in self.members if each.node_id != member.node_id]
         return replace(self, members=tuple(sorted([*others, member], key=lambda each: each.node_id)))
+
+    def with_drained(self, node_ids: Collection[int]) -> Record:
+        members = (replace(each, drained=True) if each.node_id in node_ids else each for each in self.members)
+        return replace(self, members=tuple(members))
+
+    @property
+    def expected(self) -> list[int]:
+        """The brokers that should be there."""
+        return [each.node_id for each in self.members if not each.drained]
 
     @property
     def bootstrap(self) -> str:
@@ -139,13 +155,20 @@ class ClusterFolder:
         temporary.replace(self.path / FILE_NAME)
 
     def add(self, member: Member) -> None:
-        """Several may be added at once."""
+        self._change(lambda record: record.with_member(member))
+
+    def drained(self, node_ids: Collection[int]) -> None:
+        """Until they are started again, nobody misses them."""
+        self._change(lambda record: record.with_drained(node_ids))
+
+    def _change(self, change: Callable[[Record], Record]) -> None:
+        """Several may do so at once."""
         file = _locked(self.path / ".record-lock", wait=True)
         assert file is not None
         try:
             record = self.read()
-            assert record is not None, "who adds a broker has found where ZooKeeper is"
-            self.write(record.with_member(member))
+            assert record is not None, "who changes it has found where ZooKeeper is"
+            self.write(change(record))
         finally:
             os.close(file)
 

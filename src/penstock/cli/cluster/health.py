@@ -123,7 +123,7 @@ def _moving(cluster: Cluster) -> dict[Key, Moving]:
 def _missing(cluster: Cluster, snapshot: Snapshot) -> list[int]:
     wanted = {replica for each in snapshot.partitions for replica in each.replicas}
     if cluster.record is not None:
-        wanted |= {member.node_id for member in cluster.record.members}
+        wanted.update(cluster.record.expected)
     return sorted(wanted - snapshot.brokers.keys())
 
 

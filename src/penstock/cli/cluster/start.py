@@ -110,7 +110,7 @@ def _brokers(
     from penstock.cli.cluster.fleet import LocalBroker, host_and_port
     from penstock.cli.problem import Problem, usage
 
-    known = folder.node_ids() or [member.node_id for member in (record.members if record else ())]
+    known = folder.node_ids() or (record.expected if record else [])
     node_ids = sorted({*known, *range(1, (args.brokers or (0 if known else BROKERS)) + 1)})
     if len(node_ids) > BROKERS_MAX:
         raise usage(f"{len(node_ids)} brokers on one machine are too many: at most {BROKERS_MAX}.")

@@ -130,10 +130,9 @@ def unknown(cluster: Cluster, problem: Problem) -> dict[str, Any]:
     """The same document where nobody answers, so that programs need not know two."""
     nothing: dict[str, Any] = dict.fromkeys(("cluster_id", "controller", "zookeeper", "partitions"))
     empty = ("brokers", "under_replicated", "offline", "under_min_isr", "lagging", "reassignments", "holds")
-    members = cluster.record.members if cluster.record else ()
     return {
         "healthy": False, "problems": [problem.message], "notes": [], **nothing, **{name: [] for name in empty},
-        "missing": [each.node_id for each in members],
+        "missing": cluster.record.expected if cluster.record else [],
     }  # fmt: skip
 
 
