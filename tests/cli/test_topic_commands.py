@@ -3,8 +3,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+
+from penstock.cli.connection import Connection
+from penstock.cli.topic import create
 
 from .conftest import Finished
 
@@ -160,3 +165,11 @@ def test_what_destroys_asks_first(penstock: Penstock, topic: str) -> None:
         assert unasked.code == 2
         assert "--yes" in unasked.err
     assert bounds(penstock, topic)[0] == (0, 1)
+
+
+def test_a_broker_that_is_told_of_a_new_topic_late_is_asked_again() -> None:
+    made = SimpleNamespace(partitions={0: SimpleNamespace(replicas=[1, 2, 3])})
+    answers = iter([{}, {"t": SimpleNamespace(partitions={})}, {"t": made}])
+    admin = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(topics=next(answers)))
+    shapes = create._shapes(cast(Connection, SimpleNamespace(admin=admin)), ["t"])
+    assert shapes == {"t": {"partitions": 1, "replicas": 3}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from typing import TYPE_CHECKING
 
 from penstock.cli.parser import Parser, key_value, positive
@@ -16,6 +17,9 @@ examples:
   penstock topic create orders payments -p 6 -c retention.ms=86400000
   penstock topic create users -c cleanup.policy=compact --if-not-exists
 """
+
+TOLD_S_MAX = 5.0
+AGAIN_S = 0.05
 
 
 def configure(parser: Parser) -> None:
@@ -58,7 +62,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _shapes(connection: Connection, created: list[str]) -> dict[str, dict[str, int]]:
-    """What the broker made of it, since it may have chosen the numbers."""
+    """What the broker made of it, since it may have chosen the numbers. Another may be asked that is told a moment
+    later than the one that created it."""
+    deadline = time.monotonic() + TOLD_S_MAX
+    shapes = _shapes_now(connection, created)
+    while not all(shape["replicas"] for shape in shapes.values()) and time.monotonic() < deadline:
+        time.sleep(AGAIN_S)
+        shapes = _shapes_now(connection, created)
+    return shapes
+
+
+def _shapes_now(connection: Connection, created: list[str]) -> dict[str, dict[str, int]]:
     from penstock.cli.connection import REQUEST_TIMEOUT_S
 
     if not created:
