@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import socket
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,6 +59,22 @@ def test_the_greeting_tells_all_one_needs() -> None:
     text = greeting(load(command_line={"listen": "127.0.0.1:9999", "data": "somewhere", "flush": "os"}))
     for part in ("127.0.0.1:9999", str(Path("somewhere").absolute()), "flush       os", "produce greetings"):
         assert part in text
+
+
+def test_the_greeting_names_every_listener_and_how_to_reach_the_first() -> None:
+    listeners = "IN://0.0.0.0:19092,OUT://10.0.0.1:29092"
+    text = greeting(load(command_line={"listeners": listeners, "data": "somewhere"}))
+    assert "listening   IN://0.0.0.0:19092, OUT://10.0.0.1:29092\n" in text
+    assert "consume greetings --bootstrap 127.0.0.1:19092\n" in text
+    told = greeting(load(command_line={"listeners": listeners, "advertised.listeners": "IN://a:1", "data": "d"}))
+    assert "consume greetings --bootstrap a:1\n" in told
+
+
+def test_what_is_no_address_of_zookeeper_is_one_line_and_no_start(tmp_path: Path) -> None:
+    refused = run_penstock("start", "--zookeeper", "127.0.0.1:abc", "--data", str(tmp_path), "--listen", "127.0.0.1:0")
+    assert refused.code == 1
+    assert "not an address of ZooKeeper: '127.0.0.1:abc'" in refused.err
+    assert "Traceback" not in refused.err
 
 
 def test_the_greeting_of_a_cluster_names_enough_of_it() -> None:
@@ -173,6 +193,68 @@ def test_who_joins_a_cluster_is_told_of_all_brokers(start: Start, tmp_path: Path
     second.wait_until_it_answers()
     assert run_penstock("cluster", "status", "--wait", "20", "--bootstrap", second.address).code == 0
     assert f"produce greetings --bootstrap {second.address},{first.address}\n" in second.stop().err
+
+
+class Gate:
+    """In front of a ZooKeeper: it lets everyone through, or only who asks for its health, as this machine might."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._behind = (host, port)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+        self._passing: list[socket.socket] = []
+        self._is_shut = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def shut(self) -> None:
+        self._is_shut = True
+        for each in self._passing:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._server.accept()
+            threading.Thread(target=self._pass, args=[client], daemon=True).start()
+
+    def _pass(self, client: socket.socket) -> None:
+        first = client.recv(65536)
+        if self._is_shut and first != b"srvr":
+            client.close()
+            return
+        server = socket.create_connection(self._behind)
+        self._passing += [client, server]
+        server.sendall(first)
+        threading.Thread(target=_pump, args=[server, client], daemon=True).start()
+        _pump(client, server)
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+def test_a_broker_that_zookeeper_answers_no_more_is_a_problem_though_it_answers_us(
+    start: Start, zookeeper_path: str
+) -> None:
+    place, _, path = zookeeper_path.partition("/")
+    host, _, port = place.partition(":")
+    gate = Gate(host, int(port))
+    broker = start("--zookeeper", f"{gate.address}/{path}")
+    broker.wait_until_it_answers()
+    assert run_penstock("cluster", "status", "--wait", "20", "--bootstrap", broker.address).code == 0
+    gate.shut()
+
+    def problems() -> list[str]:
+        found: list[str] = run_penstock("cluster", "status", "--json", "--bootstrap", broker.address).json["problems"]
+        return found
+
+    deadline = time.monotonic() + 20
+    while not problems() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert problems() == ["broker 1 does not reach ZooKeeper."]
 
 
 def test_a_zookeeper_that_does_not_answer_is_waited_for_aloud_and_not_for_ever(start: Start) -> None:

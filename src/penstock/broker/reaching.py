@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from penstock.cluster.coordination import Disconnected
+from penstock.cluster.coordination import CoordinationError, Disconnected
 from penstock.cluster.zookeeper import CONNECT_TIMEOUT_MS, SESSION_TIMEOUT_MS, ZooKeeperStore
 
 log = logging.getLogger("penstock.broker")
@@ -25,6 +25,8 @@ async def open_zookeeper(
         return await ZooKeeperStore.open(connect, session_timeout_ms, connect_timeout_ms)
     except Disconnected as error:
         raise Disconnected(f"{error}. {_advice(hosts)}") from None
+    except ValueError as error:  # no address at all
+        raise CoordinationError(str(error)) from None
     finally:
         telling.cancel()
 

@@ -120,15 +120,15 @@ def prepare_memory() -> None:
 
 def greeting(settings: BrokerSettings, brokers: Sequence[str] = ()) -> str:
     """`brokers` are those of its cluster, as far as they are there."""
-    listen: str = settings.get("listen")
-    address = enough(brokers) or settings.get("advertised") or reachable(listen)
+    listening: str = ", ".join(settings.get("listeners")) or settings.get("listen")
+    address = enough(brokers) or _first_address(settings)
     flush: str = settings.topic_default("flush")
     command, option = command_name(), _bootstrap_option(address)
     zookeeper = settings.get("zookeeper.connect")
     return "\n".join(
         [
             f"Penstock {__version__}",
-            f"  listening   {listen}",
+            f"  listening   {listening}",
             *([f"  cluster     {zookeeper}, as broker {settings.get('node.id')}"] if zookeeper else []),
             f"  data        {Path(settings.get('data')).absolute()}",
             f"  flush       {flush}: {FLUSH_MEANING[flush]}",
@@ -140,6 +140,16 @@ def greeting(settings: BrokerSettings, brokers: Sequence[str] = ()) -> str:
             "",
         ]
     )
+
+
+def _first_address(settings: BrokerSettings) -> str:
+    """Where clients on this machine find the first listener."""
+    listeners = settings.get("listeners")
+    if not listeners:
+        return settings.get("advertised") or reachable(settings.get("listen"))
+    name, _, address = listeners[0].partition("://")
+    told = dict(each.split("://", 1) for each in settings.get("advertised.listeners"))
+    return told.get(name) or reachable(address)
 
 
 def _bootstrap_option(address: str) -> str:
