@@ -37,6 +37,14 @@ class RememberingListener:
         assert self._image.topics.get(topic.name) is not topic
         self.told.append(("deleted", topic.name))
 
+    def topic_lost(self, topic: TopicState) -> None:
+        assert self._image.topics.get(topic.name) is not topic
+        self.told.append(("lost", topic.name))
+
+    def lost_topic_deleted(self, topic: TopicState) -> None:
+        assert topic.topic_id not in self._image.topics_by_id
+        self.told.append(("deleted after all", topic.name))
+
 
 class FailingStore(EmbeddedStore):
     """Loses its connection when told to: before a write happens, or after."""

@@ -348,7 +348,7 @@ async def test_a_listener_that_fails_does_not_undo_the_change(cluster: Controlle
         def topic_created(self, topic: TopicState) -> None:
             raise OSError("disk full")
 
-        topic_changed = topic_deleted = None
+        topic_changed = topic_deleted = topic_lost = lost_topic_deleted = None
 
     cluster.catalog.subscribe(Broken())
     later = type(cluster.listener)(cluster.image)

@@ -17,7 +17,7 @@ from penstock.cluster.administration import NewTopic
 from penstock.cluster.catalog import WRITE_BYTES_MAX, WRITE_TOPICS_MAX, Catalog
 from penstock.cluster.coordination import Delete, Disconnected, Operation, Set, Versioned
 from penstock.cluster.model import ClusterImage, PartitionState, TopicState
-from penstock.cluster.nodes import TOPICS, TopicNode, save, size_at_most
+from penstock.cluster.nodes import TOPICS, DeletionNode, TopicNode, save, size_at_most
 from penstock.cluster.settings import BrokerSettings
 from penstock.cluster.zookeeper import ZooKeeperStore
 from penstock.protocol.errors import ApiError, ErrorCode
@@ -124,7 +124,37 @@ async def test_another_topic_of_the_same_name_is_news_whatever_its_version(clust
     another = replace(topic, topic_id=bytes(range(16)))
     cluster.catalog._topic_told("t", Versioned(TopicNode(another).encode(), 0))
     assert cluster.image.topics["t"] == another
-    assert cluster.listener.told[-2:] == [("deleted", "t"), ("created", "t")]
+    assert cluster.listener.told[-2:] == [("lost", "t"), ("created", "t")]
+
+
+def deleted_by_another(topic: TopicState) -> list[Operation]:
+    return [Delete(TopicNode.path_of(topic.name)), save(DeletionNode(topic.topic_id, topic.name, (1, 2)))]
+
+
+@pytest.mark.parametrize("note_first", [True, False], ids=["the note first", "the note later"])
+async def test_a_topic_is_deleted_when_there_is_a_note_of_that_whichever_is_told_first(
+    note_first: bool, cluster: ControlledCluster
+) -> None:
+    topic = topic_of("t", 1)
+    await cluster.catalog.write_topics([topic])
+    cluster.listener.told.clear()
+    operations = deleted_by_another(topic)
+    await cluster.store.multi(operations[::-1] if note_first else operations)
+    wanted = [("deleted", "t")] if note_first else [("lost", "t"), ("deleted after all", "t")]
+    await eventually(lambda: cluster.listener.told == wanted)
+
+
+async def test_a_topic_whose_node_is_gone_without_a_note_is_lost_and_that_is_said(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(catalog_module, "NOTE_S", 0.01)
+    await cluster.catalog.write_topics([topic_of("t", 1), topic_of("u", 1)])
+    cluster.listener.told.clear()
+    await cluster.store.multi([Delete(TopicNode.path_of("t"))])
+    await eventually(lambda: "nobody has deleted it" in caplog.text)
+    await cluster.administration.delete_topic("u")
+    assert cluster.listener.told == [("lost", "t"), ("deleted", "u")]
+    assert caplog.text.count("nobody has deleted it") == 1
 
 
 @pytest.mark.parametrize("is_made", [True, False], ids=["made", "deleted"])
@@ -150,7 +180,7 @@ async def test_what_is_told_while_everything_is_read_again_counts(
     monkeypatch.setattr(cluster.store, "children_with_data", late)
     cluster.listener.told.clear()
     await cluster.catalog.reread()
-    assert cluster.listener.told == [("created" if is_made else "deleted", "t")]
+    assert cluster.listener.told == [("created" if is_made else "lost", "t")]
     assert ("t" in cluster.image.topics) is is_made
 
 
@@ -199,7 +229,9 @@ class _Client:
         return self._ask("list")
 
     def transaction(self) -> SimpleNamespace:
-        return SimpleNamespace(set_data=lambda *change: None, commit_async=lambda: self._ask("multi"))
+        return SimpleNamespace(
+            set_data=lambda *change: None, check=lambda *condition: None, commit_async=lambda: self._ask("multi")
+        )
 
     async def question(self, kind: str) -> _Answer:
         """The oldest of its kind, without its answer."""
@@ -237,6 +269,7 @@ async def test_the_image_does_not_go_back_when_two_answers_come_at_once(
     second, third = replace(first, partitions=(joined, STATE)), replace(first, partitions=(joined, joined))
 
     loading = asyncio.ensure_future(store.follow(TOPICS, catalog._topic_told))
+    (await client.question("get")).give((b"which cluster it is", SimpleNamespace(version=0, mzxid=1)))
     (await client.question("sync")).give(None)
     (await client.question("list")).give(["t"])
     (await client.question("get")).give((TopicNode(first).encode(), SimpleNamespace(version=1, mzxid=10)))
@@ -245,13 +278,13 @@ async def test_the_image_does_not_go_back_when_two_answers_come_at_once(
     writing = asyncio.ensure_future(catalog.write_topics([second]))
     answer = await client.question("multi")
     store._followings[0]._child_changed("t")
-    answer.give([SimpleNamespace(version=2)])
+    answer.give([SimpleNamespace(version=2), True])
     await writing
     reading = await client.question("get")
     writing = asyncio.ensure_future(catalog.write_topics([third]))
     answer = await client.question("multi")
     reading.give((TopicNode(second).encode(), SimpleNamespace(version=2, mzxid=11)))
-    answer.give([SimpleNamespace(version=3)])
+    answer.give([SimpleNamespace(version=3), True])
     versions = []
     for _ in range(8):
         await asyncio.sleep(0)

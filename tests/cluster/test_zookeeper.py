@@ -159,17 +159,41 @@ async def test_what_one_client_writes_another_follows(zookeeper_path: str, opene
     await eventually(lambda: followed.data == {"a": b"49"})
 
 
-async def test_a_folder_that_is_gone_is_followed_again_when_it_is_back(
+async def test_a_folder_that_is_gone_says_nothing_and_is_followed_again_when_it_is_back(
     zookeeper_path: str,
     opened: Opener,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     writer, reader = await opened(zookeeper_path), await opened(zookeeper_path)
     await ensure_path(writer, "/topics/a")
     followed = await Followed().start(reader, "/topics")
     await writer.multi([Delete("/topics/a"), Delete("/topics")])
-    await eventually(lambda: followed.data == {})
+    await eventually(lambda: "ZooKeeper has lost the nodes" in caplog.text)
+    assert followed.data == {"a": b""}
     await writer.multi([Create("/topics"), Create("/topics/b", b"back")])
     await eventually(lambda: followed.data == {"b": b"back"})
+    assert caplog.text.count("ZooKeeper has lost the nodes") == 1
+
+
+@pytest.mark.parametrize("other", [None, b"another"], ids=["none", "another"])
+async def test_nothing_is_gone_while_the_nodes_are_not_those_of_this_cluster(
+    other: bytes | None,
+    zookeeper_path: str,
+    opened: Opener,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    writer, reader = await opened(zookeeper_path), await opened(zookeeper_path)
+    await writer.create("/cluster", b"this one")
+    await ensure_path(writer, "/topics/a")
+    await writer.create("/topics/b")
+    followed = await Followed().start(reader, "/topics")
+    changed = [Delete("/cluster")] if other is None else [Set("/cluster", other)]
+    await writer.multi([*changed, Delete("/topics/a")])
+    await eventually(lambda: "ZooKeeper has lost the nodes" in caplog.text)
+    assert followed.data == {"a": b"", "b": b""}
+    again = [Create("/cluster", b"this one")] if other is None else [Set("/cluster", b"this one")]
+    await writer.multi(again)
+    await eventually(lambda: followed.data == {"b": b""})
 
 
 async def test_a_follower_that_fails_is_told_the_next_change(

@@ -70,6 +70,17 @@ class Holding:
         self.partitions.topic_deleted(topic)
         return topic
 
+    def lose(self, name: str) -> TopicState:
+        """As if its node were gone, and nobody had deleted it."""
+        topic = self.image.topics[name]
+        self.image.drop_topic(name)
+        self.partitions.topic_lost(topic)
+        return topic
+
+    def find(self, topic: TopicState) -> None:
+        self.image.put_topic(topic)
+        self.partitions.topic_created(topic)
+
     def get(self, name: str, index: int = 0) -> Partition:
         partition = self.partitions.get(name, index)
         assert partition is not None

@@ -412,6 +412,46 @@ def test_a_folder_whose_topic_id_was_torn_is_set_aside_and_the_partition_can_be_
     assert folders(tmp_path) == {"t-0", "t-1", "unknown-0.stray", "unknown-0.1.stray"}
 
 
+@pytest.mark.parametrize("cleanly", [True, False])
+@pytest.mark.parametrize("found_while_it_runs", [True, False])
+def test_a_lost_topic_is_set_aside_and_taken_back_by_the_start_at_which_it_is_there_again(
+    cleanly: bool, found_while_it_runs: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = Holding(tmp_path)
+    held.create("t", 2)
+    held.write("t", count=3)
+    lost = held.lose("t")
+    held.create("t", 2)  # another topic of the name
+    held.write("t")
+    assert folders(tmp_path) == {"t-0", f"{lost.topic_id.hex()}-0.stray"}
+    held.start_again(cleanly=cleanly)
+    assert held.read("t") == [0]
+    held.lose("t")
+    if found_while_it_runs:
+        held.find(lost)
+        assert held.partitions.get("t", 0) is None, "what it holds would not be found"
+        assert "start this broker again" in caplog.text
+    else:
+        held.image.put_topic(lost)
+    held.start_again(cleanly=cleanly)
+    assert held.read("t") == [0, 1, 2]
+    assert held.write("t") == 3
+    held.start_again(cleanly=cleanly)
+    assert held.read("t") == [0, 1, 2, 3]
+
+
+async def test_when_a_lost_topic_turns_out_to_be_deleted_its_folders_go_and_no_others(tmp_path: Path) -> None:
+    held = Holding(tmp_path, log_segment_delete_delay_ms="0")
+    held.create("t")
+    held.write("t")
+    lost = held.lose("t")
+    held.create("t")
+    held.write("t", count=2)
+    held.partitions.lost_topic_deleted(lost)
+    await until(lambda: folders(tmp_path) == {"t-0"})
+    assert held.read("t") == [0, 1]
+
+
 def test_a_partition_that_failed_keeps_the_stop_from_being_clean(tmp_path: Path) -> None:
     disk = FailingDisk()
     held = Holding(tmp_path, disk)

@@ -364,6 +364,13 @@ class Broker:
         self._deleted_topics.append(topic.name)
         self._tell_groups_soon()
 
+    def topic_lost(self, topic: TopicState) -> None:
+        """What groups have committed for it stays."""
+        self._tell_groups_soon()
+
+    def lost_topic_deleted(self, topic: TopicState) -> None:
+        self.topic_deleted(topic)
+
     def _tell_groups_soon(self) -> None:
         """Once for all changes of one request."""
         if not self._groups_to_be_told:

@@ -3,16 +3,21 @@
 Invariant: a change is durable in the store before it is in the image, and in the image before anyone is told. The
 catalog follows what every broker of the cluster writes, and writes conditionally itself; who decides on changes are the
 administration, the controller and the leaders of partitions.
+
+That a topic's node is gone does not say that anybody has deleted the topic: ZooKeeper may have lost it. Whoever deletes
+a topic leaves a note, and without one the topic is lost: it is served no more, and its data stay.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
 from penstock.cluster.coordination import (
     BadVersion,
+    Check,
     Coordination,
     CoordinationError,
     Create,
@@ -21,6 +26,7 @@ from penstock.cluster.coordination import (
     NoNode,
     Operation,
     Result,
+    Session,
     Set,
     Versioned,
 )
@@ -45,6 +51,7 @@ from penstock.cluster.nodes import (
     ForeignNode,
     GroupConfigNode,
     ProducerIdsNode,
+    TopicIdNode,
     TopicNode,
     save,
     size_at_most,
@@ -57,6 +64,7 @@ log = logging.getLogger(__name__)
 
 WRITE_BYTES_MAX = 512 * 1024
 WRITE_TOPICS_MAX = 100
+NOTE_S = 5.0  # so long the note of a deletion may be behind the deletion
 
 
 class TopicListener(Protocol):
@@ -65,6 +73,14 @@ class TopicListener(Protocol):
     def topic_created(self, topic: TopicState) -> None: ...
     def topic_changed(self, before: TopicState, after: TopicState) -> None: ...
     def topic_deleted(self, topic: TopicState) -> None: ...
+
+    def topic_lost(self, topic: TopicState) -> None:
+        """Its node is gone or holds another topic, and nothing says that somebody has deleted it."""
+        ...
+
+    def lost_topic_deleted(self, topic: TopicState) -> None:
+        """It was told as lost, and now there is word that it was deleted. Another may have its name by now."""
+        ...
 
 
 class Conflict(Exception):
@@ -77,6 +93,8 @@ class Catalog:
         self.names = NameIndex()
         self.in_doubt = False  # a write failed that may have happened: read everything before the next one
         self.deletions: dict[str, DeletionNode] = {}  # by topic id
+        self._lost: dict[str, TopicState] = {}  # by topic id
+        self._is_doubtful = False  # since the last connect nobody has looked whose nodes these are
         self._image = image
         self._settings = settings
         self._node_id = node_id
@@ -95,6 +113,7 @@ class Catalog:
             DELETIONS: self._deletion_told,
             TOPICS: self._topic_told,
         }
+        store.on_session(self._session)
 
     @property
     def is_alone(self) -> bool:
@@ -123,6 +142,7 @@ class Catalog:
     async def reread(self) -> None:
         """Finds out what the store holds after a write whose outcome is not known. What came or went while a folder was
         read may have been told already, and would not be told again: it is asked for by name."""
+        await self._check_cluster()
         for folder, told in self._folders.items():
             try:
                 stored = await self.store.children_with_data(folder)
@@ -137,6 +157,8 @@ class Catalog:
 
     async def refresh(self, paths: Collection[str]) -> None:
         """Does not wait for what others wrote there to be told."""
+        if paths:
+            await self._check_cluster()
         for path in paths:
             folder, _, name = path.rpartition("/")
             if told := self._folders.get(folder):
@@ -146,6 +168,25 @@ class Catalog:
                     told(name, None)
                 except CoordinationError as error:
                     raise unreadable(error) from error
+
+    def _session(self, session: Session) -> None:
+        self._is_doubtful = True
+
+    async def _check_cluster(self) -> None:
+        """Raises ApiError if ZooKeeper has lost this cluster's nodes, or holds another's: they say nothing about this
+        one, and nothing is written between them."""
+        if self.is_alone:
+            return
+        try:
+            found = ClusterNode.decode(await self.store.get(ClusterNode.path)).cluster_id
+        except NoNode:
+            found = "none"
+        except (CoordinationError, ForeignNode) as error:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"Cluster state can't be read: {error}") from error
+        if found != self._image.cluster_id:
+            problem = f"ZooKeeper holds cluster {found}, and this broker belongs to {self._image.cluster_id}"
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, problem)
+        self._is_doubtful = False
 
     async def read(self, path: str) -> Versioned:
         try:
@@ -230,6 +271,7 @@ class Catalog:
             return
         with _foreign_left_alone():
             self.deletions[name] = DeletionNode.decode(name, content)
+            self._explained(name)
 
     def _take_topics(self, stored: dict[str, Versioned]) -> None:
         """At the start, in one go. Tells nobody."""
@@ -267,6 +309,8 @@ class Catalog:
 
     async def write(self, operations: Sequence[Operation]) -> list[Result]:
         """All or nothing. Raises Conflict if something was not as it is in the image."""
+        if self._is_doubtful:
+            await self._check_cluster()
         try:
             return await self.store.multi(operations)
         except DataTooLarge as error:
@@ -282,9 +326,38 @@ class Catalog:
     async def write_topics(self, topics: Sequence[TopicState], conditions: Sequence[Operation] = ()) -> None:
         """Creates or changes them, all in one write."""
         operations = [self.topic_write(topic) for topic in topics]
-        results = await self.write([*conditions, *operations])
-        for topic, result in zip(topics, results[len(conditions) :], strict=True):
+        results = await self._write_topics(topics, [*operations, *conditions, *self._identities(operations, topics)])
+        for topic, result in zip(topics, results):
             self._written(topic, result if isinstance(result, int) else 0)
+
+    async def _write_topics(self, topics: Sequence[TopicState], operations: Sequence[Operation]) -> list[Result]:
+        try:
+            return await self.write(operations)
+        except Conflict as conflict:
+            if isinstance(conflict.__cause__, NoNode):
+                await self._identify(topics)
+            raise
+
+    def _identities(self, writes: Sequence[Create | Set], topics: Sequence[TopicState]) -> list[Operation]:
+        """What keeps a write from reaching a later topic of the same name. A broker that stands alone knows of all."""
+        if self.is_alone:
+            return []
+        nodes = [TopicIdNode(topic.topic_id) for topic in topics]
+        return [node.create() if isinstance(write, Create) else node.check() for node, write in zip(nodes, writes)]
+
+    async def _identify(self, topics: Sequence[TopicState]) -> None:
+        """Topics that were made by an older version, or alone, have no node of their id yet."""
+        for topic in topics:
+            stored = self._image.topics.get(topic.name)
+            if self.is_alone or stored is None or stored.topic_id != topic.topic_id:
+                continue
+            condition = Check(TopicNode.path_of(topic.name), self._versions[topic.name])
+            try:
+                await self.store.multi([condition, TopicIdNode(topic.topic_id).create()])
+            except (BadVersion, NodeExists, NoNode):
+                pass  # whoever wants to write looks again
+            except CoordinationError as error:
+                raise unreadable(error) from error
 
     def is_foreign(self, name: str) -> bool:
         return name in self._foreign
@@ -332,13 +405,16 @@ class Catalog:
         operations: list[Operation] = []
         for topic in topics:
             holders = tuple(sorted({replica for partition in topic.partitions for replica in partition.replicas}))
-            operations.append(TopicNode(topic, self._versions[topic.name]).remove())
             operations.append(save(DeletionNode(topic.topic_id, topic.name, holders)))
-        await self.write(operations)
+            operations.append(TopicNode(topic, self._versions[topic.name]).remove())
+            if not self.is_alone:
+                operations.append(TopicIdNode(topic.topic_id).remove())
+        await self._write_topics(topics, operations)
         for topic in topics:
+            self._explained(topic.topic_id.hex())
             current = self._image.topics.get(topic.name)
             if current is not None and current.topic_id == topic.topic_id:
-                self._remove_topic(topic.name)
+                self._remove_topic(topic.name, is_deleted=True)
 
     async def write_broker_config(self, node_id: int | None, config: dict[str, str]) -> None:
         node = BrokerConfigNode(node_id, config, self.broker_config(node_id).version)
@@ -388,6 +464,7 @@ class Catalog:
 
     def _put_topic(self, topic: TopicState, *, tell: bool = True) -> None:
         before = self._image.topics.get(topic.name)
+        self._lost.pop(topic.topic_id.hex(), None)
         if topic.config and (before is None or before.config != topic.config):
             for name, error in unusable(topic.config, TOPIC_SETTINGS).items():
                 log.error("the default of %s counts for %s: %s", name, TopicNode.path_of(topic.name), error)
@@ -399,15 +476,40 @@ class Catalog:
             self._tell(lambda listener: listener.topic_changed(before, topic))
             return
         if before is not None:
-            self._tell(lambda listener: listener.topic_deleted(before))
+            self._gone(before)
         self._tell(lambda listener: listener.topic_created(topic))
 
-    def _remove_topic(self, name: str) -> None:
+    def _remove_topic(self, name: str, *, is_deleted: bool = False) -> None:
         topic = self._image.topics[name]
         self._versions.pop(name, None)
         self.names.remove(name)
         self._image.drop_topic(name)
-        self._tell(lambda listener: listener.topic_deleted(topic))
+        self._gone(topic, is_deleted=is_deleted)
+
+    def _gone(self, topic: TopicState, *, is_deleted: bool = False) -> None:
+        topic_id = topic.topic_id.hex()
+        if is_deleted or topic_id in self.deletions:
+            self._tell(lambda listener: listener.topic_deleted(topic))
+            return
+        self._lost[topic_id] = topic
+        self._tell(lambda listener: listener.topic_lost(topic))
+        asyncio.get_running_loop().call_later(NOTE_S, self._complain, topic_id)
+
+    def _explained(self, topic_id: str) -> None:
+        """Topics and notes are followed apart: either may be told first."""
+        if topic := self._lost.pop(topic_id, None):
+            self._tell(lambda listener: listener.lost_topic_deleted(topic))
+
+    def _complain(self, topic_id: str) -> None:
+        topic = self._lost.get(topic_id)
+        if topic is None or topic.topic_id in self._image.topics_by_id:
+            return
+        log.error(
+            "a topic is not in ZooKeeper any more, and nobody has deleted it: it is not served, and what this broker "
+            "held of it is set aside in folders that end in .stray. Bring back the node of the topic and start the "
+            "brokers again, or remove the folders if it is not wanted",
+            extra={"topic": topic.name, "topic_id": topic_id},
+        )
 
     def _tell(self, call: Callable[[TopicListener], None]) -> None:
         for listener in tuple(self._listeners):

@@ -102,6 +102,10 @@ class Controller:
     def topic_deleted(self, topic: TopicState) -> None:
         """Nothing is left to decide."""
 
+    def topic_lost(self, topic: TopicState) -> None: ...
+
+    def lost_topic_deleted(self, topic: TopicState) -> None: ...
+
     def _look_at(self, name: str) -> None:
         if self.term is not None:
             self._dirty[name] = None

@@ -22,6 +22,7 @@ log = logging.getLogger("penstock.topics")
 
 PER_WRITE = 200
 AGAIN_S = 5.0
+NOTE_STAYS_S = 2.0  # so that all who run have seen it, also those who held nothing
 
 
 class Deletions:
@@ -44,13 +45,18 @@ class Deletions:
         """Whoever deletes folders was told before."""
         self.done([topic.topic_id.hex()])
 
+    def topic_lost(self, topic: TopicState) -> None: ...
+
+    def lost_topic_deleted(self, topic: TopicState) -> None:
+        self.done([topic.topic_id.hex()])
+
     def done(self, topic_ids: Iterable[str]) -> None:
         self._gone.update(dict.fromkeys(topic_ids))
         if self._gone and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._tell())
 
     async def _tell(self) -> None:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0 if self._catalog.is_alone else NOTE_STAYS_S)
         while self._gone:
             some = list(self._gone)[:PER_WRITE]
             try:

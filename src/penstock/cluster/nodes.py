@@ -10,6 +10,7 @@
 /config/groups/<name>      settings of a consumer group; no node where it has none of its own
 /topics/<name>             a topic: its id, its config, and each partition's leader, epoch and replicas
 /deletions/<topic id>      a topic that is gone, and the brokers that may hold some of it still
+/topic-ids/<topic id>      there for as long as that topic is: unlike a version, an id never comes again
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from penstock.cluster.coordination import Create, Delete, Set, Versioned
+from penstock.cluster.coordination import ANY_VERSION, Check, Create, Delete, Set, Versioned
 from penstock.cluster.model import NO_LEADER, BrokerState, Endpoint, PartitionState, TopicState
 from penstock.cluster.topic_names import INTERNAL_TOPICS, why_illegal
 
@@ -37,7 +38,8 @@ TOPICS = "/topics"
 BROKERS = "/brokers"
 ELECTION = "/election"
 DELETIONS = "/deletions"
-FOLDERS = ("/config", BROKER_CONFIGS, GROUP_CONFIGS, TOPICS, BROKERS, ELECTION, DELETIONS)
+TOPIC_IDS = "/topic-ids"
+FOLDERS = ("/config", BROKER_CONFIGS, GROUP_CONFIGS, TOPICS, BROKERS, ELECTION, DELETIONS, TOPIC_IDS)
 
 
 class ForeignNode(Exception):
@@ -193,6 +195,27 @@ class GroupConfigNode:
         content = _from_json(path, stored.data)
         with _well_formed(path):
             return cls(unquote(name), _config(content), stored.version)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIdNode:
+    """Every change of a topic is conditional on it: the node of a topic that was deleted and made again by the same
+    name may have the same version as before, and would take what was meant for the former one."""
+
+    topic_id: bytes
+
+    @property
+    def path(self) -> str:
+        return f"{TOPIC_IDS}/{self.topic_id.hex()}"
+
+    def create(self) -> Create:
+        return Create(self.path)
+
+    def check(self) -> Check:
+        return Check(self.path, ANY_VERSION)
+
+    def remove(self) -> Delete:
+        return Delete(self.path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ A watch only says that something changed, so each is answered by reading again, 
 its connection is made up for by reading everything again after the next connect; what is the same then is not told.
 Listing and reading take turns, and answers come in the order of ZooKeeper's history: nothing older is told after
 something newer.
+
+What is not there is told as gone only while ZooKeeper still has the node that says which cluster this is, with the same
+content: one that was emptied, or holds another cluster by now, says nothing about this one, and nothing is told.
 """
 
 from __future__ import annotations
@@ -20,8 +23,13 @@ log = logging.getLogger("penstock.cluster")
 
 READS_AT_ONCE = 500
 RETRY_S = 1.0
+IDENTITY = "cluster"  # the name of that node
 
 Watch = Callable[[Any], None]  # called with kazoo's event, on kazoo's thread
+
+
+class _Emptied(NoNode):
+    """These are not the nodes of this cluster."""
 
 
 class Found(NamedTuple):
@@ -50,6 +58,8 @@ class Following:
         self._folder = folder
         self._told = told
         self._found: dict[str, Found] = {}
+        self._cluster: bytes | None = None  # what the node that identifies it held at the start
+        self._is_emptied = False
         self._list_due = self._all_due = True
         self._due: dict[str, None] = {}
         self._wake = asyncio.Event()
@@ -57,6 +67,7 @@ class Following:
 
     async def start(self) -> dict[str, Versioned]:
         """Nothing is told before whoever awaits this has the answer."""
+        self._cluster = await self._identity()
         await self._catch_up()
         self._task = asyncio.create_task(self._keep_up())
         return {name: found.content for name, found in self._found.items()}
@@ -100,11 +111,29 @@ class Following:
             except Disconnected:
                 self._try_again()
             except NoNode:
-                self._forget(list(self._found))
+                self._complain()
                 self._try_again()
             except Exception as error:
                 log.warning("a folder can't be followed", extra={"folder": self._folder, "error": repr(error)})
                 self._try_again()
+
+    def _complain(self) -> None:
+        if not self._is_emptied:
+            self._is_emptied = True
+            problem = (
+                "ZooKeeper has lost the nodes of this cluster: brokers go on with what they knew, and decide nothing"
+            )
+            log.error(problem, extra={"folder": self._folder})
+
+    async def _identity(self) -> bytes | None:
+        ((_, found),) = await self._reader.read_children("/", [IDENTITY])
+        return None if found is None else found.content.data
+
+    async def _make_sure(self) -> None:
+        """Raises _Emptied, else what is read may be told."""
+        if self._cluster is not None and await self._identity() != self._cluster:
+            raise _Emptied(self._folder)
+        self._is_emptied = False
 
     def _try_again(self) -> None:
         """At the next connect or, if it was not the connection that failed, soon."""
@@ -121,6 +150,7 @@ class Following:
                 del self._due[name]  # before it is read: what changes while it is read is due again
             for name, found in await self._reader.read_children(self._folder, names, self._child_watch):
                 if found is None:
+                    await self._make_sure()
                     self._forget((name,))
                 elif name not in self._found or self._found[name].changed_by != found.changed_by:
                     self._found[name] = found
@@ -130,7 +160,10 @@ class Following:
         self._list_due = False
         names = await self._reader.list_children(self._folder, self._folder_watch)
         listed = set(names)
-        self._forget([name for name in self._found if name not in listed])
+        gone = [name for name in self._found if name not in listed]
+        if gone or (self._all_due and self._task is not None):  # at the start it was looked at just now
+            await self._make_sure()
+        self._forget(gone)
         if self._all_due:
             self._all_due = False
             self._due = dict.fromkeys(names)

@@ -78,6 +78,11 @@ class Runtime:
             for shard in list(self._shards.values()):
                 shard.drop()
 
+    def topic_lost(self, topic: TopicState) -> None:
+        self.topic_deleted(topic)
+
+    def lost_topic_deleted(self, topic: TopicState) -> None: ...
+
     def leadership_changed(self, topic: TopicState) -> None:
         """Told behind the partitions, which know their roles by now."""
         if topic.name != self.topic or self._closed:

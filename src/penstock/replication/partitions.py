@@ -2,7 +2,8 @@
 
 After a clean stop a log is opened from the summary of that stop without reading a file, so ten thousand partitions
 cost nothing until they are used. After any other stop every folder is recovered before the broker answers. A folder
-carries the id of its topic: one that belongs to no topic of the cluster is set aside and never served.
+carries the id of its topic: one that belongs to no topic of the cluster is set aside and never served. It is taken back
+by a start at which the cluster has that topic.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +30,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.partition_settings import Flush, PartitionSettings
 from penstock.replication.unsynced_topics import UnsyncedTopics
 from penstock.storage import recovery, summary
-from penstock.storage.disk import Disk
+from penstock.storage.disk import Disk, File
 from penstock.storage.log import Log, LogSettings
 from penstock.transport.turn import Turn
 
@@ -38,6 +40,7 @@ TOPIC_ID_FILE = "topic-id"
 DELETED = ".deleted"
 STRAY = ".stray"
 _TOPIC_ID = re.compile("[0-9a-f]{32}")
+_ASIDE = re.compile(r"([0-9a-f]{32})-(\d+)\.stray")
 FOLDERS_AT_ONCE = 16  # mostly waiting for syncs, which share the file system's journal
 NEVER = 2**63 - 1  # how Kafka writes it
 FLUSH_INTERVAL_MS = 1000  # of `flush=interval` where nothing else is said
@@ -69,6 +72,9 @@ class Partitions:
         self._high_watermarks = HighWatermarks(disk, data_dir)
         self._unsynced = UnsyncedTopics(disk, data_dir)
         self._leaving = LeavingFolders(disk)
+        self._aside: dict[
+            tuple[bytes, int], Folder
+        ] = {}  # by topic id: set aside, and not opened before the next start
         self.damaged: set[tuple[str, int]] = set()  # recovery has cut off more than a torn end
 
     # ---- opening
@@ -76,16 +82,17 @@ class Partitions:
     def load(self, deleted: Collection[str] = ()) -> bool:
         """Before the broker listens: finds out what the last stop left. `deleted` are ids of topics of which whatever
         is found goes. False if the stop was not clean."""
-        if deleted:
-            self._doom(deleted)
-        self._remove_deleted()
+        doomed = self._doom(deleted) if deleted else ()
+        taken_back = self._take_back(self._remove_deleted())
         self._high_watermarks.load()
         if not self._unsynced.load():
             log.error("damaged: which topics the power may have taken something of: each of them, then")
             self._unsynced.replace(topic.topic_id for topic in self._image.topics.values())
         found = summary.load(self.disk, self.data_dir)
         if found is not None:
-            self._summaries = found
+            self._summaries = {name: known for name, known in found.items() if name not in doomed}
+            for folder in taken_back:
+                self._recover(folder)
             return True
         began = time.monotonic()
         folders = [(topic, index) for topic in self._image.topics.values() for index in range(len(topic.partitions))]
@@ -100,11 +107,35 @@ class Partitions:
         self._set_strays_aside()
         return False
 
-    def _doom(self, deleted: Collection[str]) -> None:
+    def _doom(self, deleted: Collection[str]) -> set[str]:
+        """The names of the folders that go."""
+        doomed = set()
         for name in self.disk.names(self.data_dir):
             held = self._topic_id(name)
             if held is not None and held in deleted:
                 self.disk.rename(self.data_dir / name, self.data_dir / f"{held}-{name.rpartition('-')[2]}{DELETED}")
+                doomed.add(name)
+        return doomed
+
+    def _take_back(self, names: Collection[str]) -> list[tuple[TopicState, int]]:
+        """Partitions that were set aside, of topics that the cluster has again."""
+        taken: list[tuple[TopicState, int]] = []
+        for name in names:
+            match = _ASIDE.fullmatch(name)
+            if match is None:
+                continue
+            topic_id, index = bytes.fromhex(match[1]), int(match[2])
+            topic = self._image.topics_by_id.get(topic_id)
+            if topic is None:
+                self._aside[(topic_id, index)] = Folder(self.data_dir / name, ())
+                continue
+            target = folder_name(topic.name, index)
+            free = target not in names or not self.disk.names(self.data_dir / target)
+            if index < len(topic.partitions) and free and self._topic_id(name) == match[1]:
+                self.disk.rename(self.data_dir / name, self.data_dir / target)
+                log.warning("taken back: the cluster has its topic again", extra={"folder": name, "as": target})
+                taken.append((topic, index))
+        return taken
 
     def _recover(self, folder: tuple[TopicState, int]) -> recovery.Recovery | None:
         """In a thread."""
@@ -149,10 +180,13 @@ class Partitions:
             self.disk.rename(self.data_dir / name, self.data_dir / aside)
             log.error("set aside: it belongs to no topic of this cluster", extra={"folder": name, "as": aside})
 
-    def _remove_deleted(self) -> None:
-        for name in self.disk.names(self.data_dir):
-            if name.endswith(DELETED):
-                self.disk.remove_tree(self.data_dir / name)
+    def _remove_deleted(self) -> set[str]:
+        """The names of what is left."""
+        names = set(self.disk.names(self.data_dir))
+        deleted = {name for name in names if name.endswith(DELETED)}
+        for name in deleted:
+            self.disk.remove_tree(self.data_dir / name)
+        return names - deleted
 
     def settle(self) -> None:
         """What the last stop left was told to whoever must know: a later start need not find it again. All that logs
@@ -175,7 +209,7 @@ class Partitions:
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         state = topic.partitions[index]
-        if self.node_id not in state.replicas:
+        if self.node_id not in state.replicas or (topic.topic_id, index) in self._aside:
             return None
         folder = folder_name(name, index)
         directory = self.data_dir / folder
@@ -326,7 +360,12 @@ class Partitions:
     # ---- what the catalog tells
 
     def topic_created(self, topic: TopicState) -> None:
-        """Nothing to do: a partition is opened when it is first asked for."""
+        """A partition is opened when it is first asked for."""
+        if any((topic.topic_id, index) in self._aside for index in range(len(topic.partitions))):
+            log.error(
+                "the cluster has a topic again that was set aside: start this broker again, and it is taken back",
+                extra={"topic": topic.name},
+            )
 
     def topic_changed(self, before: TopicState, after: TopicState) -> None:
         settings = None
@@ -348,22 +387,59 @@ class Partitions:
     def topic_deleted(self, topic: TopicState) -> None:
         self._delete(topic, range(len(topic.partitions)))
 
+    def topic_lost(self, topic: TopicState) -> None:
+        """Nobody may ask for it, and another topic may take the name. Nothing is removed."""
+        for index in range(len(topic.partitions)):
+            if (topic.topic_id, index) in self._aside:
+                continue
+            target = self.data_dir / f"{topic.topic_id.hex()}-{index}{STRAY}"
+            aside = self._move(
+                self.data_dir / folder_name(topic.name, index), target, self._close(topic, index, target)
+            )
+            if aside is not None:
+                self._aside[(topic.topic_id, index)] = aside
+
+    def lost_topic_deleted(self, topic: TopicState) -> None:
+        """Another topic may have its name by now: only what was set aside goes."""
+        self._delete_aside(topic, range(len(topic.partitions)))
+
+    def _delete_aside(self, topic: TopicState, indexes: Iterable[int]) -> None:
+        doomed = []
+        for index in indexes:
+            aside = self._aside.pop((topic.topic_id, index), None)
+            target = self.data_dir / f"{topic.topic_id.hex()}-{index}{DELETED}"
+            if aside is not None and (gone := self._move(aside.path, target, aside.reads)):
+                doomed.append(gone)
+        self._leave(topic, doomed)
+
     def _delete(self, topic: TopicState, indexes: Iterable[int]) -> None:
         doomed = []
         for index in indexes:
             name = folder_name(topic.name, index)
-            partition = self._open.pop((topic.name, index), None)
-            self._recovered.pop(name, None)
-            self._summaries.pop(name, None)
             target = self.data_dir / f"{topic.topic_id.hex()}-{index}{DELETED}"
-            reads = partition.delete(target) if partition is not None else []
-            try:
-                self.disk.rename(self.data_dir / name, target)
-                doomed.append(Folder(target, reads))
-            except FileNotFoundError:
-                pass
+            if gone := self._move(self.data_dir / name, target, self._close(topic, index, target)):
+                doomed.append(gone)
+        self._leave(topic, doomed)
+        self._delete_aside(topic, indexes)
+
+    def _leave(self, topic: TopicState, doomed: list[Folder]) -> None:
         if doomed:
             self._leaving.add(doomed, self._effective(topic)["file.delete.delay.ms"] / 1000)
+
+    def _close(self, topic: TopicState, index: int, target: Path) -> Sequence[weakref.ref[File]]:
+        """The partition, if it is open. What may still be read of it."""
+        name = folder_name(topic.name, index)
+        self._recovered.pop(name, None)
+        self._summaries.pop(name, None)
+        partition = self._open.pop((topic.name, index), None)
+        return partition.delete(target) if partition is not None else ()
+
+    def _move(self, path: Path, target: Path, reads: Sequence[weakref.ref[File]]) -> Folder | None:
+        try:
+            self.disk.rename(path, target)
+        except FileNotFoundError:
+            return None
+        return Folder(target, reads)
 
     def sizes(self) -> dict[tuple[str, int], int]:
         sizes = {}

@@ -106,6 +106,11 @@ class Replicas:
             self._unfollow((topic.name, index))
         self.low_watermarks.look()
 
+    def topic_lost(self, topic: TopicState) -> None:
+        self.topic_deleted(topic)
+
+    def lost_topic_deleted(self, topic: TopicState) -> None: ...
+
     def _assign(self, topic: TopicState) -> None:
         for index, state in enumerate(topic.partitions):
             if self._node_id in state.replicas and len(state.replicas) > 1:
