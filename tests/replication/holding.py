@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from penstock.cluster.model import ClusterImage, PartitionState, TopicState
 from penstock.cluster.settings import BrokerSettings
 from penstock.protocol.record_batch import read_batches, read_records
+from penstock.replication import copying
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.storage.disk import Disk
@@ -56,6 +58,26 @@ class Holding:
         self.image.put_topic(topic)
         self.partitions.topic_created(topic)
         return topic
+
+    def create_followed(self, name: str, **config: str) -> TopicState:
+        """Another broker leads it, and this one is in sync."""
+        state = PartitionState(leader=2, leader_epoch=0, replicas=(1, 2), isr=(1, 2))
+        topic = replace(topic_state(name, **config), partitions=(state,))
+        self.image.put_topic(topic)
+        return topic
+
+    def copy(self, name: str, *batches: bytes) -> None:
+        """From its leader, by whom they are committed."""
+        partition = self.get(name)
+        for batch in batches:
+            copying.copy(partition, memoryview(batch), NOW_MS)
+        self.turn.flush()
+        self.committer.end_all()
+        partition.leader_committed(partition.log.end_offset)
+
+    def save_high_watermarks(self) -> None:
+        if (save := self.partitions.high_watermarks_to_save()) is not None:
+            save()
 
     def change(self, name: str, **config: str) -> None:
         before = self.image.topics[name]

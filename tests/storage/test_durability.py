@@ -80,7 +80,7 @@ def test_a_clean_stop_is_clean_after_a_power_failure_too(tmp_path: Path) -> None
     for n in range(20):
         append(log, batch_at(n, producer=(1, 0, n)))
     summary.close_cleanly(log)
-    summary.save(disk, tmp_path, {"t-0": log}, {})
+    summary.save(disk, tmp_path, {"t-0": summary.summarize(log, bytes(16))})
     disk.crash()
     found = summary.load(disk, tmp_path)
     assert found is not None

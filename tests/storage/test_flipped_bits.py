@@ -31,7 +31,7 @@ def reopened(tmp_path: Path) -> tuple[Log, int]:
     write(log, BATCHES)
     summary.close_cleanly(log)
     size = log.size // BATCHES
-    return summary.open_log(disk, folder, LogSettings(), summary.summarize(log)), size
+    return summary.open_log(disk, folder, LogSettings(), summary.summarize(log, bytes(16))), size
 
 
 def flip(log: Log, position: int) -> None:

@@ -18,11 +18,12 @@ from tests.storage.disks import CountingDisk, FailingDisk
 from tests.storage.logs import NOW_MS, SMALL, append, batch_at, fill, new_log, offsets, read_all
 
 LOGS = 10_000
+TOPIC_ID, OTHER_ID = bytes(range(16)), bytes(range(16, 32))
 
 
 def reopened(log: Log, disk: Disk | None = None) -> Log:
     summary.close_cleanly(log)
-    found = summary.parse(summary.dump({"t-0": log}))
+    found = summary.parse(summary.dump({"t-0": summary.summarize(log, TOPIC_ID)}))
     assert found is not None
     return summary.open_log(disk or log.disk, log.directory, SMALL, found["t-0"])
 
@@ -83,12 +84,13 @@ def test_the_file_is_gone_once_it_was_read(tmp_path: Path) -> None:
     log = new_log(tmp_path / "t-0")
     fill(log, 2)
     summary.close_cleanly(log)
-    untouched = {"other-0": LogSummary(1, 2, -1, b"")}
-    summary.save(log.disk, tmp_path, {"t-0": log}, untouched)
+    untouched = {"other-0": LogSummary(TOPIC_ID, 1, 2, -1, b"")}
+    summary.save(log.disk, tmp_path, {"t-0": summary.summarize(log, OTHER_ID), **untouched})
     found = summary.load(log.disk, tmp_path)
     assert found is not None
     assert found["other-0"] == untouched["other-0"]
     assert found["t-0"].size == log.size
+    assert found["t-0"].topic_id == OTHER_ID
     assert summary.load(log.disk, tmp_path) is None
 
 
@@ -99,8 +101,19 @@ def test_a_damaged_file_is_no_clean_stop(tmp_path: Path, change: object) -> None
     log = new_log(tmp_path / "t-0")
     fill(log, 2)
     summary.close_cleanly(log)
-    data = summary.dump({"t-0": log})
+    data = summary.dump({"t-0": summary.summarize(log, TOPIC_ID)})
     assert summary.parse(change(data)) is None
+
+
+def test_a_file_of_a_former_version_is_no_clean_stop(tmp_path: Path) -> None:
+    """It does not say of which topics its logs are."""
+    log = new_log(tmp_path / "t-0")
+    fill(log, 2)
+    summary.close_cleanly(log)
+    data = bytearray(summary.dump({"t-0": summary.summarize(log, TOPIC_ID)}))
+    assert data[8:10] == bytes([0, 2])
+    data[9] = 1
+    assert summary.parse(bytes(data)) is None
 
 
 def test_ten_thousand_logs_are_opened_in_no_time(tmp_path: Path) -> None:
@@ -111,7 +124,7 @@ def test_ten_thousand_logs_are_opened_in_no_time(tmp_path: Path) -> None:
         segment.first_timestamp_ms, segment.max_timestamp_ms, segment.max_timestamp_offset = NOW_MS, NOW_MS, 10**9
         logs[name] = Log(Disk(), tmp_path / name, SMALL, [segment], 10**9 + n, 10**9 + n + 500)
         logs[name].snapshot_offset = logs[name].end_offset
-    data = summary.dump(logs)
+    data = summary.dump({name: summary.summarize(log, TOPIC_ID) for name, log in logs.items()})
     del logs
     tracemalloc.start()
     found = summary.parse(data)

@@ -159,7 +159,7 @@ class Broker:
         doomed = self._deletions.awaited
         was_clean = self.partitions.load(doomed)
         self._suspicion = Suspicion(
-            node_id, settings, damaged=self.partitions.damaged, folder_is_new=known is None,
+            node_id, settings, damaged=self.partitions.damaged, lost=self.partitions.lost, folder_is_new=known is None,
             power_lost=not was_clean and (identity.boot != world.boot or not world.boot),
             unsynced=self.partitions.unsynced_topics,
         )  # fmt: skip

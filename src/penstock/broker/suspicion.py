@@ -36,7 +36,8 @@ class Suspicion:
         node_id: int,
         settings: BrokerSettings,
         *,
-        damaged: set[tuple[str, int]],
+        damaged: Collection[tuple[str, int]],
+        lost: Collection[tuple[str, int]],
         power_lost: bool,
         folder_is_new: bool,
         unsynced: Collection[bytes] = (),
@@ -45,6 +46,7 @@ class Suspicion:
         self._node_id = node_id
         self._settings = settings
         self._damaged = damaged
+        self._lost = lost
         self._power_lost = power_lost
         self._folder_is_new = folder_is_new
         self._unsynced = unsynced
@@ -77,15 +79,16 @@ class Suspicion:
                 continue
             if all_of_it or (topic.name, index) in self._damaged:
                 suspect = True
-                partitions[index] = self._without(state, value["min.insync.replicas"])
+                nothing_left = self._folder_is_new or (topic.name, index) in self._lost
+                partitions[index] = self._without(state, value["min.insync.replicas"], nothing_left)
             elif state.leader == self._node_id:
                 suspect = True
                 partitions[index] = vacate(state, self._node_id)
         return replace(topic, partitions=tuple(partitions)) if suspect else None
 
-    def _without(self, state: PartitionState, min_insync: int) -> PartitionState:
+    def _without(self, state: PartitionState, min_insync: int, nothing_left: bool) -> PartitionState:
         after = vacate(withdraw(state, self._node_id, min_insync), self._node_id)
-        if not self._folder_is_new or self._node_id not in (*after.isr, *after.eligible):
+        if not nothing_left or self._node_id not in (*after.isr, *after.eligible):
             return after
         # The only one that had it all has nothing any more: who leads now is for a person to say.
         epoch = max(after.leader_epoch, state.leader_epoch + 1)

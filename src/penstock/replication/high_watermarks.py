@@ -1,7 +1,7 @@
 """How far each replicated partition was known to be committed, kept in one small file across restarts.
 
 It may be behind: a leader that starts shows its consumers a little less until its followers have come. It is never
-ahead, which would show them what may yet be lost.
+ahead, which would show them what may yet be lost. So a log that ends below it after a crash has lost something.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class HighWatermarks:
         self._disk = disk
         self._path = data_dir / FILE_NAME
         self._known: dict[Key, int] = {}
+        self._forgotten = False  # something that the file still says
 
     def load(self) -> None:
         for line in (self._disk.read(self._path) or b"").decode("ascii", "replace").splitlines():
@@ -36,8 +37,9 @@ class HighWatermarks:
     def changed(self, offsets: Mapping[Key, int]) -> Callable[[], None] | None:
         """What saves them, if there is anything new. Those of partitions that nobody has opened stay as they are."""
         changed = {key: offset for key, offset in offsets.items() if self._known.get(key) != offset}
-        if not changed:
+        if not changed and not self._forgotten:
             return None
+        self._forgotten = False
         self._known.update(changed)
         known = dict(self._known)
         return lambda: self._save(known)
@@ -46,6 +48,7 @@ class HighWatermarks:
         lines = "".join(f"{topic_id.hex()} {index} {offset}\n" for (topic_id, index), offset in known.items())
         self._disk.replace(self._path, lines.encode(), durable=False)
 
-    def forget(self, topic_id: bytes) -> None:
-        for key in [key for key in self._known if key[0] == topic_id]:
-            del self._known[key]
+    def forget(self, topic_id: bytes, index: int) -> None:
+        """The replica is gone from this broker: should it come back, it begins with nothing."""
+        if self._known.pop((topic_id, index), None) is not None:
+            self._forgotten = True

@@ -33,7 +33,7 @@ from penstock.replication.in_sync import InSyncReplicas
 from penstock.replication.partition_settings import Flush, PartitionSettings
 from penstock.replication.syncs import SmallFile, Syncs
 from penstock.replication.waiters import NEVER_MS, Waiters
-from penstock.storage import aborted, leader_epochs
+from penstock.storage import aborted, checkpoint, leader_epochs
 from penstock.storage.aborted import Marker
 from penstock.storage.disk import File
 from penstock.storage.log import Log, LogPosition
@@ -44,6 +44,7 @@ log = logging.getLogger("penstock.partition")
 
 MANY_BYTES: Final = 1 << 40  # more than any reader waits for
 ENDS_REMEMBERED: Final = 1024
+TOPIC_ID_FILE: Final = "topic-id"
 NEWEST_MAX: Final = 20_000  # bytes of a write that are kept until the followers have them
 
 Appended = tuple[int, int, int]
@@ -52,7 +53,7 @@ Appended = tuple[int, int, int]
 
 class Partition:
     __slots__ = (
-        "_dirty", "_ends", "_epoch_begins", "_flushed_ms", "_stable", "_turn", "_unsynced_messages",
+        "_dirty", "_ends", "_epoch_begins", "_flushed_ms", "_gaps_noted", "_stable", "_turn", "_unsynced_messages",
         "admission", "checkpointed", "commits_on_write", "committed", "committed_bytes", "deleted", "error",
         "failures", "fetchers", "followers", "high_watermark", "in_sync", "index", "internal", "leader_epoch", "leads",
         "local_end", "log", "name", "newest", "retired", "settings", "stored", "syncs", "topic", "topic_id", "unsynced",
@@ -105,6 +106,7 @@ class Partition:
         self.syncs = Syncs(log, committer, self._synced)
         self._dirty = False
         self._epoch_begins = True  # with the next batch: an epoch that writes nothing leaves no trace
+        self._gaps_noted = False
         self._unsynced_messages = 0
         self._flushed_ms = 0
         self.checkpointed = 0  # how much of the active segment its saved index covers
@@ -243,6 +245,8 @@ class Partition:
                 self._begin_folder(epoch)
             else:
                 self._begin_epoch(epoch)
+            if base_offset > self.log.next_offset and not self._gaps_noted:
+                self._note_gaps(base_offset)
         except OSError as error:
             self._write_failed(error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
@@ -291,7 +295,7 @@ class Partition:
         store = self.log
         try:
             store.begin_epoch(epoch, durable=False)
-            topic_id = SmallFile(store.disk, store.directory / "topic-id")
+            topic_id = SmallFile(store.disk, store.directory / TOPIC_ID_FILE)
             store.disk.replace(topic_id.path, self.topic_id.hex().encode(), durable=False)
         except OSError:
             store.epochs = leader_epochs.load(store.disk, store.directory)
@@ -299,6 +303,24 @@ class Partition:
         # Without them, recovery would not know whose data this is and since when.
         self.syncs.add(topic_id)
         self.syncs.add(SmallFile(store.disk, store.directory / leader_epochs.FILE_NAME))
+
+    def _note_gaps(self, offset: int) -> None:
+        """The leader's log was compacted, this one perhaps never will be. Synced with the batch: without the note,
+        recovery would take offsets that are missing for damage, and cut off what stands behind them."""
+        store = self.log
+        note = SmallFile(store.disk, store.directory / checkpoint.COPIED_GAPS)
+        if checkpoint.load(store.disk, note.path) is None:
+            checkpoint.save(store.disk, note.path, offset, durable=False)
+        self.syncs.add(note)
+        self._gaps_noted = True
+
+    def own_folder(self) -> None:
+        """Before anything is kept of a log that has no segment yet, if only where it begins. Durable on return: a
+        folder that is not known for its own is set aside after a crash."""
+        store = self.log
+        store.disk.make_directory(store.directory)
+        store.disk.replace(store.directory / TOPIC_ID_FILE, self.topic_id.hex().encode())
+        store.disk.sync_directory(store.directory.parent)
 
     def _rolled(self, before: Segment | None) -> None:
         self.checkpointed = 0

@@ -2,8 +2,8 @@
 
 After a clean stop a log is opened from the summary of that stop without reading a file, so ten thousand partitions
 cost nothing until they are used. After any other stop every folder is recovered before the broker answers. A folder
-carries the id of its topic: one that belongs to no topic of the cluster is set aside and never served. It is taken back
-by a start at which the cluster has that topic.
+carries the id of its topic, and the summary has it too: one that belongs to no topic of the cluster, or to a former one
+of the same name, is set aside and never served. It is taken back by a start at which the cluster has its topic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.cluster.elections import commits, insync_needed
 from penstock.cluster.model import ClusterImage, PartitionState, TopicState
@@ -26,7 +26,7 @@ from penstock.replication.commit import Commits
 from penstock.replication.high_watermarks import HighWatermarks
 from penstock.replication.in_sync import InSyncReplicas
 from penstock.replication.leaving import Folder, LeavingFolders
-from penstock.replication.partition import Partition
+from penstock.replication.partition import TOPIC_ID_FILE, Partition
 from penstock.replication.partition_settings import Flush, PartitionSettings
 from penstock.replication.unsynced_topics import UnsyncedTopics
 from penstock.storage import recovery, summary
@@ -36,7 +36,6 @@ from penstock.transport.turn import Turn
 
 log = logging.getLogger("penstock.partitions")
 
-TOPIC_ID_FILE = "topic-id"
 DELETED = ".deleted"
 STRAY = ".stray"
 _TOPIC_ID = re.compile("[0-9a-f]{32}")
@@ -44,6 +43,17 @@ _ASIDE = re.compile(r"([0-9a-f]{32})-(\d+)\.stray")
 FOLDERS_AT_ONCE = 16  # mostly waiting for syncs, which share the file system's journal
 NEVER = 2**63 - 1  # how Kafka writes it
 FLUSH_INTERVAL_MS = 1000  # of `flush=interval` where nothing else is said
+
+
+class Recovered(NamedTuple):
+    """A log as the start found it, until it is asked for."""
+
+    topic_id: bytes
+    log: Log
+
+    @property
+    def size(self) -> int:
+        return self.log.size
 
 
 class Partitions:
@@ -68,14 +78,13 @@ class Partitions:
         self._committer = committer
         self._open: dict[tuple[str, int], Partition] = {}
         self._summaries: dict[str, summary.LogSummary] = {}
-        self._recovered: dict[str, Log] = {}
+        self._recovered: dict[str, Recovered] = {}
         self._high_watermarks = HighWatermarks(disk, data_dir)
         self._unsynced = UnsyncedTopics(disk, data_dir)
         self._leaving = LeavingFolders(disk)
-        self._aside: dict[
-            tuple[bytes, int], Folder
-        ] = {}  # by topic id: set aside, and not opened before the next start
-        self.damaged: set[tuple[str, int]] = set()  # recovery has cut off more than a torn end
+        self._aside: dict[tuple[bytes, int], Folder] = {}  # by topic id: not opened before the next start
+        self.damaged: set[tuple[str, int]] = set()  # records that were acknowledged may be missing
+        self.lost: set[tuple[str, int]] = set()  # of these, where nothing is left of what was committed
 
     # ---- opening
 
@@ -142,10 +151,11 @@ class Partitions:
         topic, index = folder
         name = folder_name(topic.name, index)
         if self._topic_id(name) != topic.topic_id.hex():
+            self._miss(topic, index)
             return None
         directory = self.data_dir / name
         result = recovery.recover(self.disk, directory, self._log_settings(topic), self._turn.wall_ms())
-        self._recovered[name] = result.log
+        self._recovered[name] = Recovered(topic.topic_id, result.log)
         if result.lost_more:  # acknowledged records may be among what is gone
             self.damaged.add((topic.name, index))
         if result.damaged or result.bytes_cut:
@@ -154,7 +164,33 @@ class Partitions:
                 log.error("damaged: sound batches stood behind the cut, and are kept beside the log", extra=facts)
             else:
                 log.warning("cut: the end of the log was torn", extra=facts)
+        self._compare_with_committed(topic, index, result.log)
         return result
+
+    def _miss(self, topic: TopicState, index: int) -> None:
+        """There is no folder of the partition, or none that is known to be its own. That is as it should be only where
+        nothing was ever written."""
+        name, committed = folder_name(topic.name, index), self._high_watermarks.of(topic.topic_id, index)
+        if self.node_id not in topic.partitions[index].replicas:
+            return
+        if committed:
+            self.lost.add((topic.name, index))
+            log.error("lost: the folder of a log is gone", extra={"partition": name, "committed": committed})
+        elif not self.disk.names(self.data_dir / name):
+            return
+        self.damaged.add((topic.name, index))
+
+    def _compare_with_committed(self, topic: TopicState, index: int, found: Log) -> None:
+        """However sound the end of a log looks, it can't be below what was committed. A follower that had to take back
+        even such records, and crashed before that was noted, is suspected too: it only fetches a little again."""
+        committed = self._high_watermarks.of(topic.topic_id, index)
+        if found.end_offset >= committed:
+            return
+        self.damaged.add((topic.name, index))
+        if found.end_offset == found.start_offset:
+            self.lost.add((topic.name, index))
+        facts = {"partition": folder_name(topic.name, index), "end": found.end_offset, "committed": committed}
+        log.error("damaged: the log ends below what was committed", extra=facts)
 
     def _topic_id(self, folder: str) -> str | None:
         held = self.disk.read(self.data_dir / folder / TOPIC_ID_FILE)
@@ -175,10 +211,13 @@ class Partitions:
                 continue  # not a partition's folder, or there is nothing in it
             if name in known and held == known[name]:
                 continue
-            aside = _stray_name(name, held or "", names)
-            names.add(aside)
-            self.disk.rename(self.data_dir / name, self.data_dir / aside)
-            log.error("set aside: it belongs to no topic of this cluster", extra={"folder": name, "as": aside})
+            self._set_aside(name, held or "", names)
+
+    def _set_aside(self, name: str, topic_id: str, names: set[str]) -> None:
+        aside = _stray_name(name, topic_id, names)
+        names.add(aside)
+        self.disk.rename(self.data_dir / name, self.data_dir / aside)
+        log.error("set aside: it belongs to no topic of this cluster", extra={"folder": name, "as": aside})
 
     def _remove_deleted(self) -> set[str]:
         """The names of what is left."""
@@ -211,17 +250,7 @@ class Partitions:
         state = topic.partitions[index]
         if self.node_id not in state.replicas or (topic.topic_id, index) in self._aside:
             return None
-        folder = folder_name(name, index)
-        directory = self.data_dir / folder
-        settings = self._log_settings(topic)
-        recovered, known = self._recovered.pop(folder, None), self._summaries.pop(folder, None)
-        if recovered is not None:
-            store = recovered
-            store.settings = settings  # they may have changed since
-        elif known is not None:
-            store = summary.open_log(self.disk, directory, settings, known)
-        else:
-            store = Log(self.disk, directory, settings, [], 0, 0)
+        store = self._open_log(topic, index)
         committed = None if len(state.replicas) == 1 else self._high_watermarks.of(topic.topic_id, index)
         partition = Partition(
             name, topic.topic_id, index, store, self._promised(topic),
@@ -230,6 +259,29 @@ class Partitions:
         self._open[(name, index)] = partition
         self._take_role(partition, state, opened=True)
         return partition
+
+    def _open_log(self, topic: TopicState, index: int) -> Log:
+        directory, settings = self.data_dir / folder_name(topic.name, index), self._log_settings(topic)
+        found = self._take_found(topic, index)
+        if found is None:
+            return Log(self.disk, directory, settings, [], 0, 0)
+        if isinstance(found, summary.LogSummary):
+            return summary.open_log(self.disk, directory, settings, found)
+        found.log.settings = settings  # they may have changed since
+        return found.log
+
+    def _take_found(self, topic: TopicState, index: int) -> Recovered | summary.LogSummary | None:
+        """What the last stop has left of the partition. What it has left of another topic, which had the same name, is
+        set aside."""
+        folder = folder_name(topic.name, index)
+        recovered, known = self._recovered.pop(folder, None), self._summaries.pop(folder, None)
+        found = recovered or known
+        if found is None or found.topic_id == topic.topic_id:
+            return found
+        names = set(self.disk.names(self.data_dir))
+        if folder in names:
+            self._set_aside(folder, found.topic_id.hex(), names)
+        return None
 
     def _take_role(self, partition: Partition, state: PartitionState, *, opened: bool = False) -> None:
         """As the leader of an epoch, or not."""
@@ -416,6 +468,7 @@ class Partitions:
         doomed = []
         for index in indexes:
             name = folder_name(topic.name, index)
+            self._high_watermarks.forget(topic.topic_id, index)
             target = self.data_dir / f"{topic.topic_id.hex()}-{index}{DELETED}"
             if gone := self._move(self.data_dir / name, target, self._close(topic, index, target)):
                 doomed.append(gone)
@@ -428,9 +481,7 @@ class Partitions:
 
     def _close(self, topic: TopicState, index: int, target: Path) -> Sequence[weakref.ref[File]]:
         """The partition, if it is open. What may still be read of it."""
-        name = folder_name(topic.name, index)
-        self._recovered.pop(name, None)
-        self._summaries.pop(name, None)
+        self._take_found(topic, index)
         partition = self._open.pop((topic.name, index), None)
         return partition.delete(target) if partition is not None else ()
 
@@ -450,7 +501,8 @@ class Partitions:
                 partition = self._open.get((topic.name, index))
                 name = folder_name(topic.name, index)
                 known = self._summaries.get(name) or self._recovered.get(name)
-                sizes[(topic.name, index)] = partition.log.size if partition else known.size if known else 0
+                held = known.size if known and known.topic_id == topic.topic_id else 0
+                sizes[(topic.name, index)] = partition.log.size if partition else held
         return sizes
 
     # ---- the end
@@ -480,7 +532,7 @@ class Partitions:
                 list(threads.map(summary.close_cleanly, logs.values()))
             failed += [name for name, store in logs.items() if any(s.is_elsewhere for s in store.segments)]
             if vouch and not failed:
-                summary.save(self.disk, self.data_dir, {**self._recovered, **logs}, self._summaries)
+                summary.save(self.disk, self.data_dir, self._summaries_of(logs))
         except OSError as error:
             log.error("no clean stop, the next start recovers: %s", error)
         if failed:
@@ -488,6 +540,13 @@ class Partitions:
         for partition in self._open.values():
             for segment in partition.log.segments:
                 segment.close()
+
+    def _summaries_of(self, logs: Mapping[str, Log]) -> dict[str, summary.LogSummary]:
+        """Of these, which were opened, and of all that were not."""
+        ids = {folder_name(*key): partition.topic_id for key, partition in self._open.items()}
+        recovered = {name: summary.summarize(each.log, each.topic_id) for name, each in self._recovered.items()}
+        opened = {name: summary.summarize(store, ids[name]) for name, store in logs.items()}
+        return {**self._summaries, **recovered, **opened}
 
 
 def _stray_name(folder: str, topic_id: str, taken: set[str]) -> str:

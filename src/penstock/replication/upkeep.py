@@ -220,6 +220,8 @@ class Upkeep:
             if partition.log.next_offset != end:
                 return  # it has copied more since: that is not what was found to be wrong
             if restart:
+                if not partition.log.segments:
+                    partition.own_folder()
                 truncation.restart_at(partition.log, offset)
             else:
                 truncation.truncate_to(partition.log, offset)

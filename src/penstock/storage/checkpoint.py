@@ -10,6 +10,7 @@ from penstock.storage.disk import Disk
 
 START_OFFSET = "start-offset"  # records below it are deleted, whatever the segments hold
 CLEANER_OFFSET = "cleaner-offset"  # everything below it has been compacted once
+COPIED_GAPS = "copied-gaps"  # the first batch that was copied from a log that had been compacted before it
 
 
 def save(disk: Disk, path: Path, offset: int, *, durable: bool) -> None:

@@ -51,9 +51,10 @@ class _Recoverer:
         self.directory = directory
         self.settings = settings
         self.now_ms = now_ms
-        # Once compacted, a log has gaps, whatever its policy is by now.
-        cleaned = checkpoint.load(disk, directory / checkpoint.CLEANER_OFFSET)
-        self.compacted = settings.compact or cleaned is not None
+        # Once compacted, or copied from one that was, a log has gaps, whatever its policy is by now.
+        notes = (checkpoint.CLEANER_OFFSET, checkpoint.COPIED_GAPS)
+        noted = any(checkpoint.load(disk, directory / name) is not None for name in notes)
+        self.compacted = settings.compact or noted
         self.segments: list[Segment] = []
         self.unsealed: list[Segment] = []
         self.end = 0  # of what was found good so far

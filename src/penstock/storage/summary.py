@@ -3,8 +3,12 @@
 `clean-shutdown`, in the data folder, big-endian:
 
     | "penstock" | version u16 | CRC32C of what follows u32 | number of logs u32 |
-    for each log:      | length of the folder's name u16 | name | start i64 | end i64 | snapshot i64 | segments u32 |
+    for each log:      | length of the folder's name u16 | name |
+                       | topic id 16 bytes | start i64 | end i64 | snapshot i64 | segments u32 |
     for each segment:  | base i64 | size i64 | created i64 | first timestamp i64 | largest i64 | its batch i64 |
+
+A folder has the name of a topic, and the same name may be another topic's when it is opened: the id tells them apart
+without a look into the folder. A file of version 1 had no ids, and counts as no clean stop.
 
 `snapshot` is where the log's producers were saved; -1 if it has none, -2 if the folder must be searched. The file is
 taken away, durably, as soon as it was read: a crash later on must not be taken for a clean stop. What it says holds
@@ -29,15 +33,16 @@ FILE_NAME = "clean-shutdown"
 UNKNOWN_SNAPSHOT = -2
 
 _MAGIC = b"penstock"
-_VERSION = 1
+_VERSION = 2
 _HEAD = struct.Struct(">8sHII")
 _NAME = struct.Struct(">H")
-_LOG = struct.Struct(">qqqI")
+_LOG = struct.Struct(">16sqqqI")
 _SEGMENT = struct.Struct(">qqqqqq")
 _CHECKED_FROM = _HEAD.size - 4  # the number of logs is under the checksum too
 
 
 class LogSummary(NamedTuple):
+    topic_id: bytes
     start_offset: int
     end_offset: int
     snapshot_offset: int
@@ -48,7 +53,7 @@ class LogSummary(NamedTuple):
         return sum(segment[1] for segment in _SEGMENT.iter_unpack(self.segments))
 
 
-def summarize(log: Log) -> LogSummary:
+def summarize(log: Log, topic_id: bytes) -> LogSummary:
     segments = b"".join(
         _SEGMENT.pack(
             segment.base_offset, segment.size, segment.created_ms, segment.first_timestamp_ms,
@@ -57,16 +62,15 @@ def summarize(log: Log) -> LogSummary:
         for segment in log.segments
     )  # fmt: skip
     snapshot = UNKNOWN_SNAPSHOT if log.snapshot_offset is None else log.snapshot_offset
-    return LogSummary(log.start_offset, log.end_offset, snapshot, segments)
+    return LogSummary(topic_id, log.start_offset, log.end_offset, snapshot, segments)
 
 
-def dump(logs: Mapping[str, Log | LogSummary]) -> bytes:
-    body = bytearray(len(logs).to_bytes(4, "big"))
-    for name, log in logs.items():
-        summary = summarize(log) if isinstance(log, Log) else log
+def dump(summaries: Mapping[str, LogSummary]) -> bytes:
+    body = bytearray(len(summaries).to_bytes(4, "big"))
+    for name, summary in summaries.items():
         encoded = name.encode()
         body += _NAME.pack(len(encoded)) + encoded
-        body += _LOG.pack(*summary[:3], len(summary.segments) // _SEGMENT.size) + summary.segments
+        body += _LOG.pack(*summary[:4], len(summary.segments) // _SEGMENT.size) + summary.segments
     return _HEAD.pack(_MAGIC, _VERSION, crc32c(body), 0)[:_CHECKED_FROM] + body
 
 
@@ -83,17 +87,17 @@ def parse(data: bytes) -> dict[str, LogSummary] | None:
         (length,) = _NAME.unpack_from(data, position)
         position += _NAME.size
         name = data[position : position + length].decode()
-        start, end, snapshot, segments = _LOG.unpack_from(data, position + length)
+        topic_id, start, end, snapshot, segments = _LOG.unpack_from(data, position + length)
         position += length + _LOG.size
         stop = position + segments * _SEGMENT.size
-        summaries[name] = LogSummary(start, end, snapshot, data[position:stop])
+        summaries[name] = LogSummary(topic_id, start, end, snapshot, data[position:stop])
         position = stop
     return summaries
 
 
-def save(disk: Disk, data_dir: Path, logs: Mapping[str, Log], untouched: Mapping[str, LogSummary]) -> None:
-    """The last thing that a clean stop does: logs that were closed cleanly, and those that were never opened."""
-    disk.replace(data_dir / FILE_NAME, dump({**untouched, **logs}))
+def save(disk: Disk, data_dir: Path, summaries: Mapping[str, LogSummary]) -> None:
+    """The last thing that a clean stop does, by the names of the folders."""
+    disk.replace(data_dir / FILE_NAME, dump(summaries))
 
 
 def load(disk: Disk, data_dir: Path) -> dict[str, LogSummary] | None:
