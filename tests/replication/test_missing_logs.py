@@ -12,6 +12,7 @@ from penstock.replication.partitions import Partitions
 from penstock.storage import truncation
 from tests.replication.holding import Holding
 from tests.replication.test_partitions import folders
+from tests.replication.test_upkeep import Kept
 from tests.storage.disks import ForgetfulDisk
 from tests.storage.logs import batch_at
 
@@ -116,17 +117,17 @@ def test_what_a_follower_took_back_is_not_missed(tmp_path: Path) -> None:
     assert damaged_and_lost(held.partitions) == (False, False)
 
 
-def test_a_log_without_a_segment_is_known_for_its_own_by_where_it_begins(tmp_path: Path) -> None:
+async def test_a_log_without_a_segment_is_known_for_its_own_by_where_it_begins(tmp_path: Path) -> None:
     """As of a follower whose leader has deleted every record."""
-    held = followed(tmp_path, 0)
-    partition = held.get("t")
-    partition.own_folder()
-    truncation.restart_at(partition.log, 500)
-    partition.was_cut()
-    held.save_high_watermarks()
-    held.start_again(cleanly=False)
-    assert damaged_and_lost(held.partitions) == (False, False)
-    assert held.get("t").log.start_offset == held.get("t").log.end_offset == 500
+    kept = Kept(tmp_path)
+    kept.held.create_followed("t")
+    await kept.upkeep.cut(kept.held.get("t"), 500, 0, 0, restart=True)
+    kept.held.save_high_watermarks()
+    kept.held.start_again(cleanly=False)
+    assert damaged_and_lost(kept.held.partitions) == (False, False)
+    log = kept.held.get("t").log
+    assert (log.start_offset, log.end_offset) == (500, 500)
+    assert folders(tmp_path) == {"t-0"}
 
 
 async def test_a_replica_that_went_away_and_came_back_begins_with_nothing(tmp_path: Path) -> None:
