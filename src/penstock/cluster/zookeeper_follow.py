@@ -62,6 +62,7 @@ class Following:
         self._is_emptied = False
         self._list_due = self._all_due = True
         self._due: dict[str, None] = {}
+        self._missed: set[str] = set()  # were not there when they were read
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -150,8 +151,8 @@ class Following:
                 del self._due[name]  # before it is read: what changes while it is read is due again
             for name, found in await self._reader.read_children(self._folder, names, self._child_watch):
                 if found is None:
-                    await self._make_sure()
-                    self._forget((name,))
+                    self._missed.add(name)  # it may be there again by now, or all may be gone: the list says
+                    self._list_due = True
                 elif name not in self._found or self._found[name].changed_by != found.changed_by:
                     self._found[name] = found
                     self._tell(name, found.content)
@@ -168,7 +169,8 @@ class Following:
             self._all_due = False
             self._due = dict.fromkeys(names)
         else:
-            self._due.update((name, None) for name in names if name not in self._found)
+            self._due.update((name, None) for name in names if name not in self._found or name in self._missed)
+        self._missed.clear()
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
