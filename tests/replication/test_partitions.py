@@ -390,6 +390,19 @@ def test_folders_that_belong_to_no_topic_are_set_aside_and_nothing_else_is(tmp_p
     assert held.read("u") == [0]
 
 
+def test_a_topic_that_is_told_of_too_late_does_not_begin_with_nothing(tmp_path: Path) -> None:
+    """Its node could not be read when the broker started."""
+    held = Holding(tmp_path)
+    topic = held.create("t")
+    held.write("t", count=3)
+    held.image.drop_topic("t")
+    held.start_again(cleanly=False)
+    held.find(topic)
+    assert held.partitions.get("t", 0) is None
+    held.start_again(cleanly=False)
+    assert held.read("t") == [0, 1, 2]
+
+
 @pytest.mark.parametrize("torn", [None, b"", bytes(32), b"\xff\xfe", b"../../x", b"0" * 31], ids=repr)
 def test_a_folder_whose_topic_id_was_torn_is_set_aside_and_the_partition_can_be_written(
     tmp_path: Path, torn: bytes | None

@@ -217,6 +217,10 @@ class Partitions:
         aside = _stray_name(name, topic_id, names)
         names.add(aside)
         self.disk.rename(self.data_dir / name, self.data_dir / aside)
+        index = name.rpartition("-")[2]
+        if _TOPIC_ID.fullmatch(topic_id) and index.isdecimal():
+            # Should the cluster tell of that topic later, it must not begin with nothing.
+            self._aside[(bytes.fromhex(topic_id), int(index))] = Folder(self.data_dir / aside, ())
         log.error("set aside: it belongs to no topic of this cluster", extra={"folder": name, "as": aside})
 
     def _remove_deleted(self) -> set[str]:
