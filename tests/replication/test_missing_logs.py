@@ -68,6 +68,17 @@ def test_a_replica_whose_log_is_gone_is_damaged_and_has_nothing_left(tmp_path: P
     assert held.get("t").log.end_offset == 0
 
 
+def test_a_start_that_did_not_get_to_tell_of_a_loss_leaves_it_to_the_next(tmp_path: Path) -> None:
+    held = followed(tmp_path)
+    held.save_high_watermarks()
+    shutil.rmtree(tmp_path / "t-0")
+    for _ in range(2):
+        held.start_again(cleanly=False)
+        assert damaged_and_lost(held.partitions) == (True, True)
+        assert held.get("t").high_watermark == 0
+        held.partitions.close(vouch=False)
+
+
 @pytest.mark.parametrize("what", ["its id", "a bit of its id"])
 def test_a_folder_that_is_set_aside_is_damage_though_nobody_knows_what_was_committed(tmp_path: Path, what: str) -> None:
     held = followed(tmp_path)

@@ -57,7 +57,7 @@ _broker("max.connections", INT, INT_MAX, at_least(0), "How many connections the 
 _broker("connections.max.idle.ms", LONG, 10 * MINUTE_MS, None,
         "A connection that has said nothing for this long is closed.")
 _broker("socket.request.max.bytes", INT, 32 * MEBIBYTE, between(1, REQUEST_BYTES_MAX),
-        "The largest request that is read.")
+        "The largest request that is read; a larger one ends its connection, whatever max.message.bytes a topic has.")
 _broker("queued.max.bytes", LONG, 64 * MEBIBYTE, at_least(1),
         "How many bytes of requests the whole broker holds at once; beyond it, connections wait to be read.")
 _broker("fetch.max.bytes", INT, 55 * MEBIBYTE, at_least(1024), "The most bytes one fetch is answered with.")

@@ -524,7 +524,7 @@ class Partitions:
     def close(self, *, vouch: bool = True) -> None:
         """Everything on the device, and the summary that lets the next start trust it, unless it must not."""
         try:
-            if save := self.high_watermarks_to_save():
+            if vouch and (save := self.high_watermarks_to_save()):  # else what they say of a lost log stays
                 save()
         except OSError as error:
             log.error("high watermarks not saved: %s", error)
