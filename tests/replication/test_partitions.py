@@ -11,7 +11,7 @@ import pytest
 from penstock.protocol.compression import Compression
 from penstock.replication import leaving
 from penstock.replication.partition_settings import Flush
-from penstock.replication.unsynced_topics import UnsyncedTopics
+from penstock.replication.unsynced_topics import EVERY_TOPIC, UnsyncedTopics
 from penstock.storage import checkpoint
 from penstock.storage.disk import Disk
 from tests.fakes import until
@@ -382,6 +382,7 @@ def test_folders_that_belong_to_no_topic_are_set_aside_and_nothing_else_is(tmp_p
     held.image.drop_topic("u")
     held.create("u")
     held.start_again(cleanly=False)
+    held.partitions.settle()
     own = held.image.topics["t"].topic_id.hex()
     assert folders(tmp_path) == {"t-0", "not-a-partition", f"{own}-7.stray", f"{stranger.topic_id.hex()}-0.stray"}
     assert (held.read("t"), held.read("u")) == ([0], [])
@@ -417,6 +418,7 @@ def test_a_folder_whose_topic_id_was_torn_is_set_aside_and_the_partition_can_be_
             (tmp_path / "t-0" / "topic-id").write_bytes(torn)
         (tmp_path / "t-1").mkdir(exist_ok=True)  # with nothing in it
         held.start_again(cleanly=False)
+        held.partitions.settle()
         assert held.read("t") == []
         assert held.write("t") == 0
         held.write("t", 1)
@@ -559,14 +561,14 @@ def test_a_start_that_has_told_what_may_be_lost_begins_with_notes_of_its_own(tmp
 
 def test_notes_that_are_damaged_speak_of_every_topic(tmp_path: Path) -> None:
     held = Holding(tmp_path)
-    topics = [held.create("t", flush="os"), held.create("u")]
+    held.create("t", flush="os")
     held.write("t")
     path = tmp_path / "unsynced-topics"
     content = bytearray(path.read_bytes())
     content[-2] ^= 1
     path.write_bytes(content)
     held.start_again(cleanly=False)
-    assert held.partitions.unsynced_topics == {topic.topic_id for topic in topics}
+    assert held.partitions.unsynced_topics == {EVERY_TOPIC}
 
 
 def test_what_can_not_be_noted_is_synced_at_every_commit(tmp_path: Path) -> None:
@@ -595,3 +597,66 @@ def test_a_stop_before_what_may_be_lost_was_told_is_not_clean(tmp_path: Path) ->
     held.partitions.settle()
     held.start_again(cleanly=False)
     assert held.partitions.damaged == set()
+
+
+def test_where_flush_is_os_by_default_all_topics_are_noted_at_once(tmp_path: Path) -> None:
+    held = Holding(tmp_path, flush="os")
+    for name in ("t", "u"):
+        held.create(name)
+        held.write(name)
+        assert held.partitions.unsynced_topics == {EVERY_TOPIC}
+    held.settings.set_dynamic(cluster={"flush": "commit"}, broker={})
+    held.turn.flush()
+    held.committer.end_all()
+    held.partitions.forget_synced()
+    assert held.partitions.unsynced_topics == set()
+
+
+async def test_a_replica_that_came_back_and_goes_again_does_not_meet_its_former_folder(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    topic = held.create("t", file_delete_delay_ms="60000")
+    for _ in range(3):
+        held.write("t")
+        held.image.drop_topic("t")
+        held.partitions.topic_deleted(topic)
+        held.image.put_topic(topic)
+    assert held.read("t") == []
+    assert len([name for name in folders(tmp_path) if name.endswith(".deleted")]) == 3
+
+
+def test_what_was_taken_back_is_suspected(tmp_path: Path) -> None:
+    """A power cut may have taken the end of it while nobody knew whose it was."""
+    held = Holding(tmp_path)
+    held.create("t")
+    held.write("t", count=3)
+    topic = held.lose("t")
+    held.image.put_topic(topic)
+    held.start_again()
+    assert held.partitions.damaged == {("t", 0)}
+    assert held.read("t") == [0, 1, 2]
+
+
+def test_a_folder_that_was_set_aside_is_missed_until_that_was_told(tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    held.create("t")
+    held.write("t")
+    (tmp_path / "t-0" / "topic-id").unlink()
+    for _ in range(2):
+        held.start_again(cleanly=False)
+        assert held.partitions.damaged == {("t", 0)}
+        held.partitions.close(vouch=False)
+    held.start_again(cleanly=False)
+    held.partitions.settle()
+    held.start_again(cleanly=False)
+    assert held.partitions.damaged == set()
+
+
+@pytest.mark.parametrize("copy", ["t-old-0", "t-0.bak"])
+def test_a_copy_of_a_folder_is_set_aside_and_nothing_is_taken_for_it(tmp_path: Path, copy: str) -> None:
+    held = Holding(tmp_path)
+    held.create("t", 2)
+    held.write("t", 0)
+    shutil.copytree(tmp_path / "t-0", tmp_path / copy)
+    for _ in range(2):
+        held.start_again(cleanly=False)
+        assert (held.read("t", 0), held.read("t", 1)) == ([0], [])

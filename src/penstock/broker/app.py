@@ -165,7 +165,7 @@ class Broker:
         )  # fmt: skip
         self._known = known
         self._identity = replace(identity, cluster_id=self.image.cluster_id, boot=world.boot)
-        if not self._in_cluster or (was_clean and known is not None):
+        if not self._in_cluster or (was_clean and known is not None and not self.partitions.damaged):
             self._settle()  # there is nobody to tell, or nothing
         self._deletions.done(doomed)
 

@@ -504,6 +504,8 @@ class Catalog:
         topic = self._lost.get(topic_id)
         if topic is None or topic.topic_id in self._image.topics_by_id:
             return
+        if not any(self._node_id in state.replicas for state in topic.partitions):
+            return  # its note may have come and gone while this broker, which held nothing, did not hear
         log.error(
             "a topic is not in ZooKeeper any more, and nobody has deleted it: it is not served, and what this broker "
             "held of it is set aside in folders that end in .stray. Bring back the node of the topic and start the "

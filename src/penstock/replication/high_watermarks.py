@@ -6,7 +6,7 @@ ahead, which would show them what may yet be lost. So a log that ends below it a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from penstock.storage.disk import Disk
@@ -47,6 +47,10 @@ class HighWatermarks:
     def _save(self, known: Mapping[Key, int]) -> None:
         lines = "".join(f"{topic_id.hex()} {index} {offset}\n" for (topic_id, index), offset in known.items())
         self._disk.replace(self._path, lines.encode(), durable=False)
+
+    def forget_topics(self, topic_ids: Collection[str]) -> None:
+        for key in [key for key in self._known if key[0].hex() in topic_ids]:
+            self.forget(*key)
 
     def forget(self, topic_id: bytes, index: int) -> None:
         """The replica is gone from this broker: should it come back, it begins with nothing."""

@@ -8,6 +8,7 @@ of the same name, is set aside and never served. It is taken back by a start at 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import time
@@ -28,7 +29,7 @@ from penstock.replication.in_sync import InSyncReplicas
 from penstock.replication.leaving import Folder, LeavingFolders
 from penstock.replication.partition import TOPIC_ID_FILE, Partition
 from penstock.replication.partition_settings import Flush, PartitionSettings
-from penstock.replication.unsynced_topics import UnsyncedTopics
+from penstock.replication.unsynced_topics import EVERY_TOPIC, UnsyncedTopics
 from penstock.storage import recovery, summary
 from penstock.storage.disk import Disk, File
 from penstock.storage.log import Log, LogSettings
@@ -93,10 +94,13 @@ class Partitions:
         is found goes. False if the stop was not clean."""
         doomed = self._doom(deleted) if deleted else ()
         taken_back = self._take_back(self._remove_deleted())
+        # What became of them while they were not known, a power cut too, has left no other trace.
+        self.damaged.update((topic.name, index) for topic, index in taken_back)
         self._high_watermarks.load()
+        self._high_watermarks.forget_topics(deleted)
         if not self._unsynced.load():
             log.error("damaged: which topics the power may have taken something of: each of them, then")
-            self._unsynced.replace(topic.topic_id for topic in self._image.topics.values())
+            self._unsynced.replace({EVERY_TOPIC})
         found = summary.load(self.disk, self.data_dir)
         if found is not None:
             self._summaries = {name: known for name, known in found.items() if name not in doomed}
@@ -122,7 +126,7 @@ class Partitions:
         for name in self.disk.names(self.data_dir):
             held = self._topic_id(name)
             if held is not None and held in deleted:
-                self.disk.rename(self.data_dir / name, self.data_dir / f"{held}-{name.rpartition('-')[2]}{DELETED}")
+                self.disk.rename(self.data_dir / name, self._way_out(held, name.rpartition("-")[2]))
                 doomed.add(name)
         return doomed
 
@@ -140,7 +144,8 @@ class Partitions:
                 continue
             target = folder_name(topic.name, index)
             free = target not in names or not self.disk.names(self.data_dir / target)
-            if index < len(topic.partitions) and free and self._topic_id(name) == match[1]:
+            is_here = index < len(topic.partitions) and self.node_id in topic.partitions[index].replicas
+            if is_here and free and self._topic_id(name) == match[1]:
                 self.disk.rename(self.data_dir / name, self.data_dir / target)
                 log.warning("taken back: the cluster has its topic again", extra={"folder": name, "as": target})
                 taken.append((topic, index))
@@ -198,7 +203,7 @@ class Partitions:
 
     def _set_strays_aside(self) -> None:
         known = {
-            folder_name(topic.name, index): topic.topic_id.hex()
+            folder_name(topic.name, index): (topic.topic_id.hex(), (topic.name, index))
             for topic in self._image.topics.values()
             for index in range(len(topic.partitions))
         }
@@ -206,12 +211,21 @@ class Partitions:
         for name in sorted(names):
             if name.endswith(STRAY):
                 continue
-            held = self._topic_id(name)
-            if held is None and (name not in known or not self.disk.names(self.data_dir / name)):
+            held, (wanted, place) = self._topic_id(name), known.get(name, (None, None))
+            if held is None and (place is None or set(self.disk.names(self.data_dir / name)) <= {recovery.DAMAGED}):
                 continue  # not a partition's folder, or there is nothing in it
-            if name in known and held == known[name]:
+            if held is not None and held == wanted:
                 continue
             self._set_aside(name, held or "", names)
+            if place in self.damaged:
+                self._mark_damaged(name)
+
+    def _mark_damaged(self, name: str) -> None:
+        """In place of the folder that showed it, until whoever must know was told."""
+        directory = self.data_dir / name
+        self.disk.make_directory(directory)
+        self.disk.replace(directory / recovery.DAMAGED, b"", durable=True)
+        self.disk.sync_directory(self.data_dir)
 
     def _set_aside(self, name: str, topic_id: str, names: set[str]) -> None:
         aside = _stray_name(name, topic_id, names)
@@ -219,8 +233,9 @@ class Partitions:
         self.disk.rename(self.data_dir / name, self.data_dir / aside)
         index = name.rpartition("-")[2]
         if _TOPIC_ID.fullmatch(topic_id) and index.isdecimal():
-            # Should the cluster tell of that topic later, it must not begin with nothing.
-            self._aside[(bytes.fromhex(topic_id), int(index))] = Folder(self.data_dir / aside, ())
+            topic = self._image.topics_by_id.get(bytes.fromhex(topic_id))
+            if topic is None:  # should the cluster tell of it later, it must not begin with nothing
+                self._aside[(bytes.fromhex(topic_id), int(index))] = Folder(self.data_dir / aside, ())
         log.error("set aside: it belongs to no topic of this cluster", extra={"folder": name, "as": aside})
 
     def _remove_deleted(self) -> set[str]:
@@ -236,7 +251,10 @@ class Partitions:
         hold by now is on the device."""
         for name, index in self.damaged:
             directory = self.data_dir / folder_name(name, index)
-            if self.disk.read(directory / recovery.DAMAGED) is not None:
+            held = self.disk.names(directory)
+            if held == [recovery.DAMAGED]:
+                self.disk.remove_tree(directory)
+            elif recovery.DAMAGED in held:
                 self.disk.remove(directory / recovery.DAMAGED)
                 self.disk.sync_directory(directory)
         try:
@@ -383,30 +401,39 @@ class Partitions:
     def _promised(self, topic: TopicState) -> PartitionSettings:
         """The settings, once it is on the device that the topic may lose something with the power."""
         settings = self._partition_settings(topic)
-        if settings.flush is Flush.COMMIT or topic.topic_id in self._unsynced.ids:
+        if settings.flush is Flush.COMMIT or self._unsynced.names(topic.topic_id):
             return settings
+        left = self._left_to_the_system()
         try:
-            self._unsynced.replace({*self._unsynced.ids, *self._left_to_the_system(), topic.topic_id})
+            self._unsynced.replace(left if EVERY_TOPIC in left else {*self._unsynced.ids, *left, topic.topic_id})
         except OSError as error:
             log.error("synced at every commit: what is not could not be noted: %s", error, extra={"topic": topic.name})
             return replace(settings, flush=Flush.COMMIT)
         return settings
 
     def _left_to_the_system(self) -> set[bytes]:
-        """The ids of all topics that do not have `flush=commit`, so that the first of many notes them all."""
+        """The ids of all topics that do not have `flush=commit`, so that the first of many notes them all. Where it is
+        not the default they are too many to be noted one by one."""
         topics, commit = self._image.topics.values(), Flush.COMMIT.value
+        if self._settings.topic_default("flush") != commit:
+            return {EVERY_TOPIC}
         return {topic.topic_id for topic in topics if self._effective(topic)["flush"] != commit}
 
     @property
     def unsynced_topics(self) -> frozenset[bytes]:
-        """The ids of topics that may have lost something if the power was lost."""
+        """The ids of topics that may have lost something if the power was lost, or `EVERY_TOPIC`."""
         return self._unsynced.ids
 
     def forget_synced(self) -> None:
         """Topics that came to have `flush=commit` and are on the device by now; those that are gone."""
         if self._unsynced.ids:
             dirty = {partition.topic_id for partition in self._open.values() if partition.unsynced}
-            self._unsynced.replace(self._unsynced.ids & (dirty | self._left_to_the_system()))
+            kept = dirty | self._left_to_the_system()
+            if EVERY_TOPIC in kept:
+                kept = {EVERY_TOPIC}
+            elif EVERY_TOPIC not in self._unsynced.ids:
+                kept &= self._unsynced.ids
+            self._unsynced.replace(kept)
 
     def settings_changed(self) -> None:
         """The broker's defaults changed: open partitions follow."""
@@ -463,7 +490,8 @@ class Partitions:
         doomed = []
         for index in indexes:
             aside = self._aside.pop((topic.topic_id, index), None)
-            target = self.data_dir / f"{topic.topic_id.hex()}-{index}{DELETED}"
+            self._high_watermarks.forget(topic.topic_id, index)
+            target = self._way_out(topic.topic_id.hex(), index)
             if aside is not None and (gone := self._move(aside.path, target, aside.reads)):
                 doomed.append(gone)
         self._leave(topic, doomed)
@@ -473,11 +501,16 @@ class Partitions:
         for index in indexes:
             name = folder_name(topic.name, index)
             self._high_watermarks.forget(topic.topic_id, index)
-            target = self.data_dir / f"{topic.topic_id.hex()}-{index}{DELETED}"
+            target = self._way_out(topic.topic_id.hex(), index)
             if gone := self._move(self.data_dir / name, target, self._close(topic, index, target)):
                 doomed.append(gone)
         self._leave(topic, doomed)
         self._delete_aside(topic, indexes)
+
+    def _way_out(self, topic_id: str, index: int | str) -> Path:
+        """A former replica of the same partition may be on it still."""
+        names = (f"{topic_id}-{index}{number}{DELETED}" for number in _numbers())
+        return next(path for path in map(self.data_dir.joinpath, names) if not self.disk.names(path))
 
     def _leave(self, topic: TopicState, doomed: list[Folder]) -> None:
         if doomed:
@@ -556,9 +589,15 @@ class Partitions:
 def _stray_name(folder: str, topic_id: str, taken: set[str]) -> str:
     """By the topic's id, if the folder still knows it: a crash may have torn even that."""
     index = folder.rpartition("-")[2]
-    stem = f"{topic_id if _TOPIC_ID.fullmatch(topic_id) else 'unknown'}-{index if index.isdigit() else 0}"
-    candidates = (f"{stem}{number}{STRAY}" for number in ("", *(f".{n}" for n in range(1, len(taken) + 2))))
-    return next(name for name in candidates if name not in taken)
+    is_known = _TOPIC_ID.fullmatch(topic_id) and index.isdecimal()
+    stem = f"{topic_id if is_known else 'unknown'}-{index if index.isdecimal() else 0}"
+    return next(name for number in _numbers() if (name := f"{stem}{number}{STRAY}") not in taken)
+
+
+def _numbers() -> Iterator[str]:
+    """What tells apart folders that would have the same name."""
+    yield ""
+    yield from (f".{number}" for number in itertools.count(1))
 
 
 def folder_name(topic: str, index: int) -> str:

@@ -16,6 +16,7 @@ from crc32c import crc32c
 from penstock.storage.disk import Disk
 
 FILE_NAME = "unsynced-topics"
+EVERY_TOPIC = bytes(16)  # no topic has this id
 
 
 class UnsyncedTopics:
@@ -34,6 +35,9 @@ class UnsyncedTopics:
             return False
         self.ids = frozenset(bytes.fromhex(line) for line in lines.decode().split())
         return True
+
+    def names(self, topic_id: bytes) -> bool:
+        return topic_id in self.ids or EVERY_TOPIC in self.ids
 
     def replace(self, ids: Iterable[bytes]) -> None:
         """Durable on return; with an OSError, what was noted before stands."""
