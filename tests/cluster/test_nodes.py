@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -145,20 +147,24 @@ def test_a_partition_on_its_way_and_one_that_nobody_leads_are_read() -> None:
 )
 def test_every_kind_of_node_says_where_it_is_when_no_broker_has_written_it(data: str) -> None:
     stored = Versioned(data.encode(), 0)
-    for path, decode in (
-        ("/config/brokers/default", lambda: BrokerConfigNode.decode(None, stored)),
-        ("/config/brokers/1", lambda: BrokerConfigNode.decode(1, stored)),
-        ("/config/groups/g", lambda: GroupConfigNode.decode("g", stored)),
-        ("/cluster", lambda: ClusterNode.decode(stored)),
-        ("/producer-ids", lambda: ProducerIdsNode.decode(stored)),
-        ("/broker-epoch", lambda: BrokerEpochNode.decode(stored)),
-        ("/brokers/1", lambda: BrokerNode.decode("1", stored)),
-    ):
+    decoders: dict[str, Callable[[], object]] = {
+        "/config/brokers/default": lambda: BrokerConfigNode.decode(None, stored),
+        "/config/brokers/1": lambda: BrokerConfigNode.decode(1, stored),
+        "/config/groups/g": lambda: GroupConfigNode.decode("g", stored),
+        "/cluster": lambda: ClusterNode.decode(stored),
+        "/producer-ids": lambda: ProducerIdsNode.decode(stored),
+        "/broker-epoch": lambda: BrokerEpochNode.decode(stored),
+        "/brokers/1": lambda: BrokerNode.decode("1", stored),
+    }
+    for path, decode in decoders.items():
         with pytest.raises(ForeignNode, match=path):
-            decode()  # type: ignore[no-untyped-call]
+            decode()
 
 
-@pytest.mark.parametrize("broker", [BrokerState(1, (Endpoint("P", "h", 70000),)), BrokerState(1, (), rack=7)])  # type: ignore[arg-type]
+NO_RACK: Any = 7
+
+
+@pytest.mark.parametrize("broker", [BrokerState(1, (Endpoint("P", "h", 70000),)), BrokerState(1, (), rack=NO_RACK)])
 def test_a_broker_that_clients_could_not_be_told_of_is_none(broker: BrokerState) -> None:
     with pytest.raises(ForeignNode, match="/brokers/1"):
         BrokerNode.decode("1", Versioned(BrokerNode(broker).encode(), 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -583,12 +584,18 @@ def test_what_can_not_be_noted_is_synced_at_every_commit(tmp_path: Path) -> None
     assert partition.settings.flush is Flush.OS
 
 
-def test_a_stop_before_what_may_be_lost_was_told_is_not_clean(tmp_path: Path) -> None:
+def overwrite_its_beginning(folder: Path) -> None:
+    path = folder / f"{0:020}.log"
+    path.write_bytes(bytes(200) + path.read_bytes())
+
+
+@pytest.mark.parametrize("damage", [overwrite_its_beginning, lambda folder: (folder / "topic-id").unlink()])
+def test_what_may_be_lost_is_missed_until_that_was_told(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    """Also if the log is mended, or its folder set aside, by a start that comes no further."""
     held = Holding(tmp_path)
     held.create("t")
     held.write("t")
-    path = tmp_path / "t-0" / f"{0:020}.log"
-    path.write_bytes(bytes(200) + path.read_bytes())
+    damage(tmp_path / "t-0")
     for _ in range(2):
         held.start_again(cleanly=False)
         assert held.partitions.damaged == {("t", 0)}
@@ -634,21 +641,6 @@ def test_what_was_taken_back_is_suspected(tmp_path: Path) -> None:
     held.start_again()
     assert held.partitions.damaged == {("t", 0)}
     assert held.read("t") == [0, 1, 2]
-
-
-def test_a_folder_that_was_set_aside_is_missed_until_that_was_told(tmp_path: Path) -> None:
-    held = Holding(tmp_path)
-    held.create("t")
-    held.write("t")
-    (tmp_path / "t-0" / "topic-id").unlink()
-    for _ in range(2):
-        held.start_again(cleanly=False)
-        assert held.partitions.damaged == {("t", 0)}
-        held.partitions.close(vouch=False)
-    held.start_again(cleanly=False)
-    held.partitions.settle()
-    held.start_again(cleanly=False)
-    assert held.partitions.damaged == set()
 
 
 @pytest.mark.parametrize("copy", ["t-old-0", "t-0.bak"])

@@ -163,15 +163,21 @@ async def test_retention_drops_old_segments_and_removes_their_files_later(
     assert each.held.read("t") == [6]
 
 
-async def test_what_retention_took_does_not_come_back_after_a_crash_while_its_files_are_there(
-    kept: Callable[..., Kept], tmp_path: Path
-) -> None:
+async def with_files_to_be_removed(kept: Callable[..., Kept], folder: Path) -> Kept:
+    """Retention has taken all of t, whose files stay for a while."""
     each = kept()
     each.held.create("t", retention_ms="1000", **SMALL)
     fill(each.held)
     each.clock.now += 1001
     await each.retain()
-    assert len(files(tmp_path / "t-0", ".log")) > 1
+    assert len(files(folder / "t-0", ".log")) > 1
+    return each
+
+
+async def test_what_retention_took_does_not_come_back_after_a_crash_while_its_files_are_there(
+    kept: Callable[..., Kept], tmp_path: Path
+) -> None:
+    each = await with_files_to_be_removed(kept, tmp_path)
     each.held.start_again(cleanly=False)
     assert each.held.get("t").log.start_offset == 6
     assert each.held.read("t") == []
@@ -192,12 +198,7 @@ async def test_retention_on_a_full_disk_goes_on(kept: Callable[..., Kept], tmp_p
 async def test_files_that_were_to_be_removed_later_are_removed_at_the_stop(
     kept: Callable[..., Kept], tmp_path: Path
 ) -> None:
-    each = kept()
-    each.held.create("t", retention_ms="1000", **SMALL)
-    fill(each.held)
-    each.clock.now += 1001
-    await each.retain()
-    assert len(files(tmp_path / "t-0", ".log")) > 1
+    each = await with_files_to_be_removed(kept, tmp_path)
     await each.upkeep.close()
     assert len(files(tmp_path / "t-0", ".log")) == 1
     each.held.start_again()

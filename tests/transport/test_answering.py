@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,7 @@ async def test_whoever_ends_gives_up_its_place_among_those_who_wait_for_memory(w
     (first, its), (second, others) = wires.connect(), wires.connect()
     for connection, peer in ((first, its), (second, others)):
         peer.send_now(framed(request("n", 300_000))[:100_000])
-        await until(lambda connection=connection: connection in wires.memory.waiting)  # type: ignore[misc]
+        await until(partial(wires.memory.waiting.__contains__, connection))
     first.end()
     await until(lambda: first.closed)
     wires.memory.give_back(wires.memory.limit)
