@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from penstock.protocol import short
 from penstock.protocol.compression import Compression
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages.produce import PartitionProduceResponse, ProduceRequest
@@ -249,6 +250,19 @@ async def test_records_that_are_not_what_the_header_says_are_refused(rooms: Room
         answer = only(await client.ask(produce("t", bytes(wrong)), 9))
         assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
     assert only(await client.ask(produce("t", batch(2)), 9)).base_offset == stored_before
+
+
+async def test_without_the_c_only_short_batches_are_walked(rooms: Rooms) -> None:
+    """In Python that takes so long that everybody else would wait."""
+    client = rooms.connect()
+    for count in (500, 501):
+        torn = bytearray(batch(count))
+        torn[-1] = 9
+        struct.pack_into(">I", torn, 17, crc32c(torn[21:]))
+        is_walked = count <= short.WALKED_MAX
+        assert is_walked == (short.COMPILED or count == 500)
+        answer = only(await client.ask(produce("t", bytes(torn)), 9))
+        assert answer.error_code == (ErrorCode.INVALID_RECORD if is_walked else 0)
 
 
 async def test_a_record_dated_behind_all_time_is_refused_and_takes_no_other_answer_with_it(rooms: Rooms) -> None:

@@ -24,7 +24,7 @@ from penstock.cluster.catalog import Catalog, Conflict
 from penstock.cluster.elections import vacate, withdraw
 from penstock.cluster.model import NO_LEADER, ClusterImage, PartitionState, TopicState
 from penstock.cluster.settings import BrokerSettings, effective_topic_settings
-from penstock.replication.unsynced_topics import EVERY_TOPIC
+from penstock.replication.unsynced_topics import is_noted
 
 log = logging.getLogger("penstock.broker")
 
@@ -43,7 +43,7 @@ class Suspicion:
         folder_is_new: bool,
         unsynced: Collection[bytes] = (),
     ) -> None:
-        """`unsynced` are the ids of topics that had something to lose with the power, or `EVERY_TOPIC`."""
+        """`unsynced` notes the topics that had something to lose with the power."""
         self._node_id = node_id
         self._settings = settings
         self._damaged = damaged
@@ -72,7 +72,7 @@ class Suspicion:
     def _after(self, topic: TopicState) -> TopicState | None:
         """None if there is nothing to do about it."""
         value: Mapping[str, Any] = effective_topic_settings(topic.config, self._settings)
-        had_to_lose = value["flush"] != "commit" or topic.topic_id in self._unsynced or EVERY_TOPIC in self._unsynced
+        had_to_lose = value["flush"] != "commit" or is_noted(topic.topic_id, self._unsynced)
         all_of_it = self._folder_is_new or (self._power_lost and had_to_lose)
         partitions, suspect = list(topic.partitions), False
         for index, state in enumerate(partitions):

@@ -29,7 +29,8 @@ def stamp_append_time(batch: memoryview, attributes: int, now_ms: int) -> None:
 
 def stamp_max_timestamp(batch: memoryview, newest_delta: int) -> int:
     """Some clients leave it out, and searches by time go by it, and retention. Kafka finds it anew for everyone, which
-    would be dear here: so only for these, and where that means to decompress, the first record speaks for all."""
+    would be dear here: so only for these. Where records were not walked, compressed ones for one, the first one speaks
+    for all: then `newest_delta` is 0."""
     (base,) = _read_int64(batch, 27)
     found: int = base
     if base < 0:

@@ -29,7 +29,7 @@ from penstock.replication.in_sync import InSyncReplicas
 from penstock.replication.leaving import Folder, LeavingFolders
 from penstock.replication.partition import TOPIC_ID_FILE, Partition
 from penstock.replication.partition_settings import Flush, PartitionSettings
-from penstock.replication.unsynced_topics import EVERY_TOPIC, UnsyncedTopics
+from penstock.replication.unsynced_topics import EVERY_TOPIC, UnsyncedTopics, is_noted
 from penstock.storage import recovery, summary
 from penstock.storage.disk import Disk, File
 from penstock.storage.log import Log, LogSettings
@@ -401,7 +401,7 @@ class Partitions:
     def _promised(self, topic: TopicState) -> PartitionSettings:
         """The settings, once it is on the device that the topic may lose something with the power."""
         settings = self._partition_settings(topic)
-        if settings.flush is Flush.COMMIT or self._unsynced.names(topic.topic_id):
+        if settings.flush is Flush.COMMIT or is_noted(topic.topic_id, self._unsynced.ids):
             return settings
         left = self._left_to_the_system()
         try:
@@ -421,7 +421,7 @@ class Partitions:
 
     @property
     def unsynced_topics(self) -> frozenset[bytes]:
-        """The ids of topics that may have lost something if the power was lost, or `EVERY_TOPIC`."""
+        """Of the topics that may have lost something if the power was lost: see `is_noted`."""
         return self._unsynced.ids
 
     def forget_synced(self) -> None:

@@ -8,7 +8,7 @@ with the CRC32C of all that follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from crc32c import crc32c
@@ -17,6 +17,10 @@ from penstock.storage.disk import Disk
 
 FILE_NAME = "unsynced-topics"
 EVERY_TOPIC = bytes(16)  # no topic has this id
+
+
+def is_noted(topic_id: bytes, ids: Collection[bytes]) -> bool:
+    return topic_id in ids or EVERY_TOPIC in ids
 
 
 class UnsyncedTopics:
@@ -35,9 +39,6 @@ class UnsyncedTopics:
             return False
         self.ids = frozenset(bytes.fromhex(line) for line in lines.decode().split())
         return True
-
-    def names(self, topic_id: bytes) -> bool:
-        return topic_id in self.ids or EVERY_TOPIC in self.ids
 
     def replace(self, ids: Iterable[bytes]) -> None:
         """Durable on return; with an OSError, what was noted before stands."""
