@@ -36,6 +36,7 @@ from penstock.transactions.config import TransactionConfig
 from penstock.transactions.machine import TransactionMachine
 from penstock.transactions.marker_writer import MarkerWriter
 from penstock.transactions.markers import Markers
+from penstock.transport.cold_reads import ColdReads
 from penstock.transport.connection import Connection
 from penstock.transport.memory import MemoryBudget
 from penstock.transport.peer import TcpNetwork
@@ -167,6 +168,7 @@ class Rooms:
         if not with_memos:
             self.router._produce = self.router._fetch = cast(Any, SimpleNamespace(remember=lambda *_: None))
         self.memory = MemoryBudget(64 << 20)
+        self.cold_reads = ColdReads(self.loop)
         self.clients: list[Client] = []
         self._ids = itertools.count(1)
         self._member_ids = itertools.count(1)
@@ -233,7 +235,7 @@ class Rooms:
         theirs.setblocking(False)
         connection = Connection(
             self.loop, ours, host="peer", listener=LISTENER, turn=self.turn, memory=self.memory,
-            dispatch=self.router.dispatch, frame_max=32 << 20, on_close=lambda _: None,
+            cold_reads=self.cold_reads, dispatch=self.router.dispatch, frame_max=32 << 20, on_close=lambda _: None,
         )  # fmt: skip
         self.clients.append(Client(self, theirs, connection))
         return self.clients[-1]

@@ -51,7 +51,8 @@ class World:
         rooms = self.rooms
         self.listener = SimulatedListener(
             self.network, self.loop, name="PLAINTEXT", turn=rooms.turn, memory=MemoryBudget(1 << 26),
-            dispatch=rooms.router.dispatch, frame_max=1 << 26, limit=ConnectionLimit(lambda: 100), idle_ms_max=600_000,
+            cold_reads=rooms.cold_reads, dispatch=rooms.router.dispatch, frame_max=1 << 26,
+            limit=ConnectionLimit(lambda: 100), idle_ms_max=600_000,
         )  # fmt: skip
         assert self.listener.start("b", PORT) == ("b", PORT)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from penstock.transport.cold_reads import ColdReads
 from penstock.transport.connection import Connection
 from penstock.transport.connection_limit import ConnectionLimit
 from penstock.transport.listener import Listener
@@ -83,6 +84,7 @@ class Wires:
         self.clock_ns: Callable[[], int] = time.time_ns
         self.turn = Turn(loop, lambda: self.clock_ns())
         self.memory = MemoryBudget(memory_limit)
+        self.cold_reads = ColdReads(loop)
         self.router = FakeRouter()
         self.closed: list[Connection] = []
         self._all: list[tuple[Connection, Peer]] = []
@@ -95,7 +97,7 @@ class Wires:
         ours.setblocking(False)
         connection = Connection(
             self.loop, ours, host="peer", listener="TEST", turn=self.turn, memory=self.memory,
-            dispatch=self.router.dispatch, frame_max=frame_max, on_close=self.closed.append,
+            cold_reads=self.cold_reads, dispatch=self.router.dispatch, frame_max=frame_max, on_close=self.closed.append,
         )  # fmt: skip
         peer = Peer(self.loop, theirs)
         self._all.append((connection, peer))
@@ -122,6 +124,7 @@ class Listening:
         self.loop = loop
         self.turn = Turn(loop)
         self.memory = MemoryBudget(1 << 26)
+        self.cold_reads = ColdReads(loop)
         self.router = FakeRouter()
         self.peers: list[Peer] = []
         self._listeners: list[Listener] = []
@@ -134,7 +137,13 @@ class Listening:
             **given,
         }
         listener = Listener(
-            self.loop, name="TEST", turn=self.turn, memory=self.memory, dispatch=self.router.dispatch, **options
+            self.loop,
+            name="TEST",
+            turn=self.turn,
+            memory=self.memory,
+            cold_reads=self.cold_reads,
+            dispatch=self.router.dispatch,
+            **options,
         )
         self.host, self.port = listener.start(host, 0)
         self._listeners.append(listener)

@@ -86,6 +86,7 @@ async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_open(listenin
     other = Listener(
         listening.loop, name="TEST", turn=listening.turn, memory=listening.memory,
         dispatch=listening.router.dispatch, frame_max=100, limit=ConnectionLimit(lambda: 1), idle_ms_max=1000,
+        cold_reads=listening.cold_reads,
     )  # fmt: skip
     with pytest.raises(OSError) as failure:
         other.start("127.0.0.1", listening.port)

@@ -58,6 +58,7 @@ from penstock.server.routing import HANDLERS
 from penstock.storage.disk import Disk
 from penstock.transactions.marker_writer import MarkerWriter
 from penstock.transactions.markers import Markers
+from penstock.transport.cold_reads import ColdReads
 from penstock.transport.connection_limit import ConnectionLimit
 from penstock.transport.listener import Listener
 from penstock.transport.memory import MemoryBudget
@@ -151,6 +152,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._turn = Turn(loop, world.clock_ns)
         self._committer = world.committer(loop)
+        self._cold_reads = ColdReads(loop)
         self.partitions = Partitions(
             world.disk, self.data_dir, self.image, settings, self._turn, self._committer, node_id,
             world.folders_at_once,
@@ -250,7 +252,8 @@ class Broker:
         for place in self._places:
             listener = self._world.listener(
                 asyncio.get_running_loop(), name=place.name, turn=self._turn, memory=memory,
-                dispatch=self.router.dispatch, frame_max=settings.get("socket.request.max.bytes"),
+                cold_reads=self._cold_reads, dispatch=self.router.dispatch,
+                frame_max=settings.get("socket.request.max.bytes"),
                 limit=limit, idle_ms_max=settings.get("connections.max.idle.ms"),
                 for_brokers=place.name == self._between,
             )  # fmt: skip
@@ -413,6 +416,7 @@ class Broker:
             self._marker_peers.close()
             self._offset_peers.close()
             self._turn.flush()
+            self._cold_reads.close()
             self._committer.close()
             await self._worker.close()
             self.partitions.close(vouch=self._is_settled)

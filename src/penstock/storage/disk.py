@@ -21,6 +21,10 @@ PARTS_PER_WRITE = 1000  # IOV_MAX is 1024 on Linux
 # virtual machine those were several times as dear to fill: its hypervisor takes them back while they are free.
 WRITTEN_AT_ONCE = 512 * 1024
 
+BROUGHT_AT_ONCE = 128 * 1024  # what Linux reads ahead
+
+_ANY_BYTE = bytearray(1)
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -78,6 +82,28 @@ class File:
 
     def read(self, size: int, position: int) -> bytes:
         return os.pread(self.fd, size, position)
+
+    def is_at_hand(self, position: int, size: int) -> bool:
+        """Whether the range can be read without waiting for the device, as far as its ends tell."""
+        try:
+            os.preadv(self.fd, [_ANY_BYTE], position, os.RWF_NOWAIT)
+            os.preadv(self.fd, [_ANY_BYTE], position + size - 1, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # a file system that can't tell, or a device that fails: whoever reads finds out
+        return True
+
+    def bring(self, position: int, size: int) -> None:
+        """In a thread: returns when the range is in the page cache. As much behind it is on its way by then."""
+        os.posix_fadvise(self.fd, position, 2 * size, os.POSIX_FADV_WILLNEED)
+        for at in range(position, position + size, BROUGHT_AT_ONCE):
+            os.pread(self.fd, 1, at)
+        os.pread(self.fd, 1, position + size - 1)
+
+    def forget(self, position: int, size: int) -> None:
+        """Gives back the memory of what was synced: nobody is likely to read it soon."""
+        os.posix_fadvise(self.fd, position, size, os.POSIX_FADV_DONTNEED)
 
     def sync(self) -> None:
         os.fdatasync(self.fd)

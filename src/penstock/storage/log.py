@@ -84,6 +84,12 @@ class FileRange:
         """Few bytes are read at once; more go from the page cache to the socket by themselves."""
         return self.file.read(self.size, self.position) if self.size <= READ_NOW_MAX else self
 
+    def is_at_hand(self, size: int) -> bool:
+        return self.file.is_at_hand(self.position, size)
+
+    def bring(self, size: int) -> None:
+        self.file.bring(self.position, size)
+
     def after(self, sent: int) -> FileRange:
         return FileRange(self.file, self.position + sent, self.size - sent)
 

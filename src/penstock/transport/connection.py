@@ -5,7 +5,8 @@ an idle connection owns no buffer. A frame that does not fit gets a buffer of it
 have really arrived and is charged to the broker's memory budget; without room there, the socket is not read.
 
 Writing. Answers are gathered and sent once a turn; ranges of log files go from the page cache to the socket without
-passing through here. When a peer does not read, answers pile up to a bound, and then its requests are not read.
+passing through here, and from the device in threads. When a peer does not read, answers pile up to a bound, and then
+its requests are not read.
 
 Order. Produce requests may overlap; any other request waits until those before it were answered, as in Kafka. A slot
 holds the place of an answer that is not there yet.
@@ -22,6 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from penstock.transport.cold_reads import ColdReads
 from penstock.transport.memory import MemoryBudget
 from penstock.transport.sockets import stream
 from penstock.transport.turn import RECEIVE_BYTES, ReceiveBuffer, Turn
@@ -53,6 +55,11 @@ class Range(Protocol):
 
     def after(self, sent: int) -> Range: ...
 
+    def is_at_hand(self, size: int) -> bool:
+        """Whether so much of it can be sent without waiting for the device."""
+
+    def bring(self, size: int) -> None: ...
+
 
 class Slot:
     """The place of an answer in the order of answers. Requests behind a shared one need not wait for it."""
@@ -80,10 +87,10 @@ connection was closed."""
 
 class Connection:
     __slots__ = (
-        "_large", "_large_have", "_large_need", "_large_turn", "_loop", "_memory", "_on_close", "_out", "_partial",
-        "_ranges", "_reading", "_receive", "_send", "_sending", "_writing", "active", "candidate", "charged", "closed",
-        "dispatch", "ending", "fd", "frame_max", "host", "listener", "memo", "promised", "served", "session", "slots",
-        "sock", "turn", "unsent", "waiting_for",
+        "_brought", "_cold", "_cold_reads", "_large", "_large_have", "_large_need", "_large_turn", "_loop", "_memory",
+        "_on_close", "_out", "_partial", "_ranges", "_reading", "_receive", "_send", "_sending", "_writing", "active",
+        "candidate", "charged", "closed", "dispatch", "ending", "fd", "frame_max", "host", "listener", "memo",
+        "promised", "served", "session", "slots", "sock", "turn", "unsent", "waiting_for",
     )  # fmt: skip
 
     def __init__(
@@ -98,7 +105,9 @@ class Connection:
         dispatch: Dispatch,
         frame_max: int,
         on_close: Callable[[Connection], None],
+        cold_reads: ColdReads | None = None,
     ) -> None:
+        """Without `cold_reads`, nothing that is sent lies in files."""
         self._loop = loop
         self.sock = sock
         self.fd = sock.fileno()
@@ -108,6 +117,7 @@ class Connection:
         self.listener = listener
         self.turn = turn
         self._memory = memory
+        self._cold_reads = cold_reads
         self.dispatch = dispatch
         self.frame_max = frame_max
         self._on_close = on_close
@@ -120,6 +130,8 @@ class Connection:
         self._out: list[Any] = []
         self.unsent = 0
         self._ranges = False  # whether some of what is to be sent lies in files
+        self._cold: tuple[Range, int] | None = None  # what has to come from the device before anything is sent
+        self._brought = False  # it has come: if it is gone again, it is waited for
         self._sending = False
         self._writing = False
         self.slots: deque[Slot] = deque()
@@ -435,6 +447,8 @@ class Connection:
         try:
             for number, part in enumerate(out):
                 while room and part is not None:
+                    if type(part) is not memoryview and self._is_cold(part, min(part.size, room)):
+                        return
                     before = len(part)
                     rest = self._send_part(part, number + 1 < len(out), room)
                     if type(part) is not memoryview:
@@ -465,10 +479,22 @@ class Connection:
             raise OSError("the log was cut while it was sent")
         return None if sent == part.size else part.after(sent)
 
+    def _is_cold(self, part: Range, size: int) -> bool:
+        if self._brought:
+            self._brought = False
+        elif not part.is_at_hand(size):
+            self._cold = part, size
+        return self._cold is not None
+
     def _go_on_later(self, full: bool) -> None:
-        """When the socket takes more, or as soon as others had their turn."""
+        """When the socket takes more, or the device has given more, or as soon as others had their turn."""
         self._writing = True
-        if full:
+        if self._cold is not None:
+            (part, size), self._cold = self._cold, None
+            self._brought = True
+            assert self._cold_reads is not None
+            self._cold_reads.bring(part, size, self._was_brought)
+        elif full:
             self._loop.add_writer(self.fd, self._writable)
         else:
             self._loop.call_soon(self._go_on)
@@ -476,6 +502,10 @@ class Connection:
     def _writable(self) -> None:
         self._loop.remove_writer(self.fd)
         self._go_on()
+
+    def _was_brought(self) -> None:
+        if not self.closed:
+            self._go_on()
 
     def _go_on(self) -> None:
         self.active = True

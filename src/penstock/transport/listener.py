@@ -7,6 +7,7 @@ import logging
 import socket
 
 from penstock.transport import tcp
+from penstock.transport.cold_reads import ColdReads
 from penstock.transport.connection import Connection, Dispatch
 from penstock.transport.connection_limit import ConnectionLimit, log_refusal
 from penstock.transport.memory import MemoryBudget
@@ -29,6 +30,7 @@ class Listener:
         name: str,
         turn: Turn,
         memory: MemoryBudget,
+        cold_reads: ColdReads,
         dispatch: Dispatch,
         frame_max: int,
         limit: ConnectionLimit,
@@ -40,6 +42,7 @@ class Listener:
         self.name = name
         self._turn = turn
         self._memory = memory
+        self._cold_reads = cold_reads
         self._dispatch = dispatch
         self._frame_max = frame_max
         self._limit = limit
@@ -91,7 +94,7 @@ class Listener:
             tcp.set_options(sock, address[0])
             connection = Connection(
                 self._loop, sock, host=address[0], listener=self.name, turn=self._turn, memory=self._memory,
-                dispatch=self._dispatch, frame_max=self._frame_max, on_close=self._closed,
+                cold_reads=self._cold_reads, dispatch=self._dispatch, frame_max=self._frame_max, on_close=self._closed,
             )  # fmt: skip
             self.connections[connection] = 0
             if reserved:
