@@ -10,7 +10,9 @@ from crc32c import crc32c
 
 from penstock.protocol.compression import Compression
 from penstock.protocol.errors import ErrorCode
-from penstock.protocol.record_batch import TimestampType, read_header, read_records
+from penstock.protocol.record_batch import Record, TimestampType, build_batch, read_header, read_records
+from penstock.replication import partition
+from penstock.replication.batches import RECORD_SIZE_MIN, RECORDS_PER_BYTE_MAX
 from penstock.storage.log import LogSettings
 from tests.replication.leading import OS, TOPIC_ID, Led, batch
 from tests.storage.logs import NOW_MS
@@ -77,6 +79,51 @@ def test_every_codec_is_taken_as_it_came(tmp_path: Path) -> None:
     for codec in Compression:
         led.write(batch(3, compression=codec))
     assert len(led.visible()) == 3 * len(Compression)
+
+
+def compressed(count: int, size: int) -> memoryview:
+    """A batch of one record that says it is compressed, into so many bytes, and holds so many."""
+    data = memoryview(bytearray(batch()[:61]) + bytes(size))
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    struct.pack_into(">hi", data, 21, Compression.ZSTD, count - 1)
+    struct.pack_into(">i", data, 57, count)
+    struct.pack_into(">I", data, 17, crc32c(data[21:]))
+    return data
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_compressed_batch_that_claims_more_records_than_it_can_hold_is_refused(tmp_path: Path, size: int) -> None:
+    """Each claims offsets, and a segment has only so many: a few bytes must not be able to begin a new one."""
+    led = Led(tmp_path, **OS)
+    for count in (2**31 - 1, RECORDS_PER_BYTE_MAX * size + 1):
+        assert led.refused(compressed(count, size)) is ErrorCode.INVALID_RECORD
+    led.append(compressed(RECORDS_PER_BYTE_MAX * size, size))
+    assert led.refused(compressed(1, 0)) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+def test_records_that_compress_as_well_as_any_are_far_from_being_refused(tmp_path: Path, codec: Compression) -> None:
+    count = 100_000
+    data = build_batch([Record(n, NOW_MS, None, None) for n in range(count)], compression=codec)
+    assert count < RECORDS_PER_BYTE_MAX / 16 * (len(data) - 61)
+    assert Led(tmp_path, max_message_bytes=len(data), **OS).append(memoryview(bytearray(data)))[1] == count
+
+
+@pytest.mark.parametrize("walked_max", [0, 500, 2**31])
+def test_a_batch_has_room_for_the_records_it_counts_whether_they_are_walked_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walked_max: int
+) -> None:
+    monkeypatch.setattr(partition, "WALKED_MAX", walked_max)
+    led = Led(tmp_path, **OS)
+    smallest = bytearray(build_batch([Record(n, NOW_MS, None, None) for n in range(2)]))
+    assert len(smallest) == 61 + 2 * RECORD_SIZE_MIN
+    led.append(memoryview(smallest))
+    for count in (3, 501, 2**31 - 1):
+        claiming = bytearray(smallest)
+        struct.pack_into(">i", claiming, 23, count - 1)
+        struct.pack_into(">i", claiming, 57, count)
+        struct.pack_into(">I", claiming, 17, crc32c(claiming[21:]))
+        assert led.refused(memoryview(claiming)) is ErrorCode.INVALID_RECORD
 
 
 def test_a_timestamp_too_old_is_refused_where_the_topic_says_so(tmp_path: Path) -> None:

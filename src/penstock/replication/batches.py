@@ -15,6 +15,10 @@ TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 CODEC_LAST: Final = 4  # zstd
 ATTRIBUTES_OF_CLIENTS: Final = 0x1F
+RECORD_SIZE_MIN: Final = 7  # with neither key nor value nor headers
+# Compressed. Each has an offset delta of its own, so that the best codecs do not get the emptiest records below half a
+# byte. A header that could claim more would use up a segment's offsets, 2**31, with a few bytes.
+RECORDS_PER_BYTE_MAX: Final = 64
 
 _int64 = Struct(">q").pack_into
 _read_int64 = Struct(">q").unpack_from
@@ -64,3 +68,7 @@ def refuse(size: int, length: int, magic: int, attributes: int, last_delta: int,
     if count <= 0 or last_delta != count - 1:
         raise ApiError(ErrorCode.INVALID_RECORD, f"{count} records do not end at offset delta {last_delta}")
     raise ApiError(ErrorCode.INVALID_RECORD, f"unknown batch attributes {attributes:#06x}")
+
+
+def refuse_count(size: int, count: int) -> None:
+    raise ApiError(ErrorCode.INVALID_RECORD, f"{count} records are more than a batch of {size} bytes can hold")

@@ -22,9 +22,12 @@ from penstock.replication.admission import Admission
 from penstock.replication.batches import (
     ATTRIBUTES_OF_CLIENTS,
     COMPRESSION_MASK,
+    RECORD_SIZE_MIN,
+    RECORDS_PER_BYTE_MAX,
     TRANSACTIONAL,
     check_attributes,
     refuse,
+    refuse_count,
     stamp_append_time,
     stamp_max_timestamp,
 )
@@ -135,7 +138,7 @@ class Partition:
 
     def append(self, batch: memoryview, now_ms: int, may_be_transactional: bool = True) -> Appended:
         """Checks the batch, stamps it in place and stages it; the bytes must stay until the turn ends. Of one that is
-        compressed only the header is looked at."""
+        compressed only the header is looked at, and whether it could hold so many records."""
         if not self.leads:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         size = len(batch)
@@ -163,11 +166,16 @@ class Partition:
         if not sound:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (crc does not match in {self.name})")
         newest = 0
-        if not attributes & COMPRESSION_MASK and count <= WALKED_MAX:
+        if attributes & COMPRESSION_MASK:
+            if count > RECORDS_PER_BYTE_MAX * (size - HEADER_SIZE):
+                refuse_count(size, count)
+        elif count <= WALKED_MAX:
             walked = newest_delta(batch, count)
             if walked is None:
                 raise ApiError(ErrorCode.INVALID_RECORD, f"the batch for {self.name} does not hold its {count} records")
             newest = walked
+        elif count * RECORD_SIZE_MIN > size - HEADER_SIZE:
+            refuse_count(size, count)
         if attributes & (TRANSACTIONAL | COMPRESSION_MASK):
             check_attributes(attributes, producer_id, may_be_transactional)
         if max_timestamp == NO_TIMESTAMP and not settings.log_append_time:
