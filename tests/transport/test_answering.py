@@ -157,6 +157,34 @@ async def test_small_answers_without_a_slot_count_too(wires: Wires) -> None:
     await until(lambda: connection.unsent == 0)
 
 
+class CountedPart(bytes):
+    """It counts how often somebody wanted to know how long such a part is."""
+
+    asked = 0
+
+    def __len__(self) -> int:
+        CountedPart.asked += 1
+        return super().__len__()
+
+
+async def test_an_answer_behind_others_that_wait_costs_no_more_the_more_there_are(wires: Wires) -> None:
+    connection, peer = wires.connect(buffer=4096)
+    connection.send_parts([b"x" * 1_000_000])
+    await turns()
+    stuck = connection.unsent
+    assert stuck
+    CountedPart.asked = 0
+    for number in range(1, 101):
+        connection.send_parts([CountedPart(b"in parts")])
+        connection.send(b"short")
+        connection.send_part(b"long")
+        wires.turn.flush()
+        assert connection.unsent == stuck + 17 * number
+    assert CountedPart.asked == 100
+    assert await peer.receive(1_001_700) == b"x" * 1_000_000 + b"in partsshortlong" * 100
+    await until(lambda: connection.unsent == 0)
+
+
 async def test_the_peer_may_go_while_answers_wait(wires: Wires) -> None:
     connection, peer = wires.connect(buffer=4096)
     waiting = request("e")
@@ -165,6 +193,7 @@ async def test_the_peer_may_go_while_answers_wait(wires: Wires) -> None:
     assert connection.unsent
     peer.close()
     await until(lambda: connection.closed)
+    assert connection.unsent == 0
     assert wires.router.cancelled == [waiting]
     wires.router.answer(waiting)  # too late, and no harm done
     await turns()

@@ -354,8 +354,9 @@ class Connection:
     # ---- answering
 
     def send(self, part: bytes) -> None:
-        """A whole answer, so small that it is counted at the turn's end, when nothing waits before it."""
+        """A whole answer, in a turn whose end is scheduled already."""
         self._out.append(part)
+        self.unsent += len(part)
         if not self._sending:
             self._sending = True
             self.turn.sends.append(self)
@@ -408,7 +409,6 @@ class Connection:
         """At the end of a turn, and whenever the socket takes more."""
         self._sending = False
         if self._writing or self.closed:
-            self.unsent = sum(map(len, self._out))
             return
         out, full = self._out, True
         try:
@@ -550,6 +550,7 @@ class Connection:
             self._loop.remove_writer(self.fd)
         self.sock.close()
         self._out = []
+        self.unsent = 0
         self._memory.leave(self)
         self.turn.schedule()
         self.turn.answers.append(self._drop_large)
