@@ -179,6 +179,27 @@ async def test_what_ends_a_connection_takes_no_answer_with_it(rooms: Rooms, flus
     assert await client.is_closed()
 
 
+async def test_an_answer_is_not_forgotten_where_the_peer_takes_what_is_before_it_just_as_the_connection_ends(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def takes_nothing(answers: object) -> int:
+        raise BlockingIOError
+
+    client = rooms.connect()
+    for _ in range(3):
+        await client.ask(produce("t", batch(), acks=1), 9)
+    with monkeypatch.context() as patch:
+        patch.setattr(client.connection, "_send", takes_nothing)
+        client.connection.send_parts([b"before"])
+        await turns()
+        client.sock.send(client.frame(produce("t", batch(), acks=1), 9) + b"GET / HTTP/1.1")
+        client.connection._readable()
+    client.connection._writable()  # in the same turn
+    assert await client.receive_bytes(6) == b"before"
+    assert offset_of(await client.receive()) == 3
+    assert await client.is_closed()
+
+
 async def test_what_stands_behind_an_answer_that_can_not_be_sent_is_not_carried_out(rooms: Rooms) -> None:
     client = rooms.connect()
     for _ in range(3):

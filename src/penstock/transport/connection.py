@@ -432,7 +432,7 @@ class Connection:
             self._go_on_later(full)
         else:
             self.unsent = 0
-        if self.ending and not self._out and not self.slots:
+        if self.ending and not self._out and not self.slots and self.promised != self.turn.count:
             self._discard()
             self.close()
         elif self.waiting_for == "order" and not self.slots and self.unsent <= UNSENT_MAX // 2:
