@@ -184,6 +184,26 @@ async def test_a_fetch_behind_the_end_counts_for_nothing_where_no_epoch_is_named
     assert not producer.has_answer()
 
 
+async def test_a_follower_that_rests_and_was_put_out_is_to_show_anew_what_it_has(rooms: Rooms) -> None:
+    """It names no partition that is at rest by itself; and what it has shown before counts no more."""
+    follower = Follower(rooms)
+    await follower.begin()
+    await until(lambda: bool(follower.client.connection.slots))
+    rooms.set_partition(TOPIC, replace(IN_SYNC, isr=(1,)))
+    assert {index: data.error_code for index, data in (await follower.receive()).items()} == {
+        0: ErrorCode.NOT_LEADER_OR_FOLLOWER
+    }
+    in_sync = rooms.partition(TOPIC).in_sync
+    assert in_sync is not None
+    assert not in_sync.may_join(FOLLOWER, 0)
+    proposed: set[int] = set()
+    rooms.replicas.propose = lambda partition, replica: proposed.add(replica)  # type: ignore[method-assign]
+    assert await follower.fetch({0: 0}, wait_ms=0) == {}
+    assert proposed == {FOLLOWER}
+    assert in_sync.may_join(FOLLOWER, 0)
+    assert await follower.fetch({}, wait_ms=0) == {}, "once is enough"
+
+
 async def test_a_session_is_not_gone_on_with_by_another_number_or_life(rooms: Rooms) -> None:
     follower, producer = Follower(rooms), rooms.connect()
     await follower.begin()

@@ -20,7 +20,7 @@ from penstock.cluster.model import ClusterImage
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.rules.telling import write
 from tests.simulation import scenarios
-from tests.simulation.attacks import delete_before, in_sync
+from tests.simulation.attacks import delete_before, in_sync, slow_down_writes
 from tests.simulation.brokers import SimulatedBroker, SimulatedBrokers, simulate
 from tests.simulation.client import Client, Writer
 from tests.simulation.scenarios import ALL, TOPIC, digest
@@ -125,6 +125,27 @@ def test_followers_learn_what_is_committed_though_nothing_more_is_written(tmp_pa
             await cluster.until("all know what is committed", all_know, seconds=5)
 
     simulate(0, scenario)
+
+
+def test_a_follower_that_is_back_before_its_leader_hears_that_it_was_put_out_is_taken_in_again(tmp_path: Path) -> None:
+    """It has asked for all that there is by then, and nothing more is written."""
+
+    async def scenario() -> None:
+        async with SimulatedBrokers(tmp_path, 3, 1) as cluster:
+            client = Client(cluster)
+            assert cluster.controller() == 1
+            await client.create(TOPIC, [2, 3], min_insync_replicas=2)
+            await write(cluster, client, 3)
+            await cluster.until_in_sync(TOPIC, [2, 3])
+            slow_down_writes(cluster[1], 1.0)
+            cluster[3].kill()
+            await cluster[3].start()
+            assert cluster[2].knows(TOPIC).isr == (2, 3)
+            await cluster.until("it is put out", lambda: cluster[2].knows(TOPIC).isr == (2,), 5)
+            await cluster.until("it is taken in again", lambda: set(in_sync(cluster)) == {2, 3}, 10)
+            await write(cluster, client, 1, "later")
+
+    simulate(1, scenario)
 
 
 def test_clients_are_told_for_a_while_of_a_broker_that_has_gone(tmp_path: Path) -> None:

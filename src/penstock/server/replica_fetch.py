@@ -22,6 +22,7 @@ from penstock.protocol.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
+from penstock.replication.in_sync import UNKNOWN
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
 from penstock.server.context import Call, Context
@@ -232,14 +233,18 @@ class ReplicaSession:
 
     def _look_at_outsiders(self) -> None:
         """A fetch that does not name a partition asks for what it asked for before: a follower that was not taken in,
-        because a write met another, may be now."""
+        because a write met another, may be now. One that was put out since must show anew what it has, and is told so:
+        where nothing is written, it would not name the partition again by itself."""
         for place in list(self._outside):
             partition = place.partition
             in_sync = partition.in_sync if partition is not None else None
             if partition is None or in_sync is None or self.replica in in_sync.members:
                 del self._outside[place]
             elif place.armed and self._refusal(partition, place.asked) is None:
-                self._replicas.propose(partition, self.replica)
+                if in_sync.position(self.replica) == UNKNOWN:
+                    self.ready[place] = None
+                else:
+                    self._replicas.propose(partition, self.replica)
 
     def _find(self, key: Key) -> Partition | None:
         topic = self._context.image.topics_by_id.get(key[0])
@@ -440,6 +445,11 @@ class ReplicaSession:
             data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             return data, 0
         if offset == store.end_offset:
+            if partition.in_sync is not None and partition.in_sync.position(self.replica) == UNKNOWN:
+                # What it has shown was forgotten, and it rests: an error makes it find out anew where the logs part.
+                place.armed = False
+                data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                return data, 0
             if not place.is_to_learn(partition.high_watermark, store.start_offset, idle or self.serves_consumers):
                 return None, 0
             place.told = (partition.high_watermark, store.start_offset)
