@@ -37,6 +37,7 @@ HOT = [
     "replication/fetcher.py",
     "server/fast_produce.py",
     "server/fast_fetch.py",
+    "server/replica_place.py",
     "server/replica_fetch.py",
     "server/fast_replica.py",
     "client/serializers.py",

@@ -32,6 +32,7 @@ log = logging.getLogger("penstock.replication")
 LOOK_S = 0.5  # how often lagging followers, failed disks and impatient producers are looked for
 HIGH_WATERMARKS_EVERY = 10  # looks
 UNREACHABLE_S = 1.0
+WRITE_BACK_MS = 5  # until it is looked again how much of a copy is on its way to the device
 
 Key = tuple[str, int]
 
@@ -197,10 +198,14 @@ class Replicas:
 
     def fetch_delay_ms(self, partition: Partition, now_ms: int) -> int:
         topic = self._image.topics.get(partition.topic)
-        if topic is None or not self._fetches.applies(partition.topic, partition.index):
+        if topic is None:
             return 0
-        in_sync = self._node_id in topic.partitions[partition.index].isr
-        if in_sync or self._fetches.may_send(partition.topic, partition.index, now_ms):
+        if self._node_id in topic.partitions[partition.index].isr:
+            partition.syncs.keep()
+            return 0
+        if not partition.syncs.write_back():
+            return WRITE_BACK_MS
+        if self._fetches.may_send(partition.topic, partition.index, now_ms):
             return 0
         return max(self._fetches.next_ms(now_ms), 1)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from penstock.replication.commit import Commits, Syncable
-from penstock.storage.disk import Disk
+from penstock.storage.disk import Disk, File
 from penstock.storage.log import Log, LogPosition
 from penstock.storage.segment import Segment
+
+PIECE: Final = 2 * 1024 * 1024  # of what is written back because nobody reads it soon
+PIECES_MAX: Final = 8
 
 Synced = Callable[[LogPosition, OSError | None], None]
 
@@ -28,8 +32,24 @@ class SmallFile:
         self._disk.sync_directory(self.path.parent)
 
 
+class Piece:
+    """A part of a file whose memory goes to others once it is on the device. Synced before it, in the same thread."""
+
+    __slots__ = ("_file", "_position", "_size")
+
+    def __init__(self, file: File, position: int, size: int) -> None:
+        self._file = file
+        self._position = position
+        self._size = size
+
+    def sync(self) -> None:
+        self._file.forget(self._position, self._size)
+
+
 class Syncs:
-    __slots__ = ("_again", "_committer", "_files", "_log", "_quiet", "_synced", "under_way")
+    __slots__ = (
+        "_again", "_committer", "_files", "_log", "_quiet", "_synced", "_written_back", "under_way",
+    )  # fmt: skip
 
     def __init__(self, log: Log, committer: Commits, synced: Synced) -> None:
         """`synced` is told where the log ended when a sync began, once it has ended."""
@@ -39,6 +59,7 @@ class Syncs:
         self._files: list[Syncable] = []
         self._again = False  # something was written since the one under way began
         self._quiet: list[Callable[[], None]] = []
+        self._written_back: tuple[Segment, int] | None = None  # up to here, since the log was copied from afar
         self.under_way = False
 
     def add(self, file: Syncable) -> None:
@@ -58,6 +79,37 @@ class Syncs:
         files, self._files = self._files, []
         end = self._log.end
         self._committer.sync(files, lambda error: self._ended(end, error))
+
+    def write_back(self) -> bool:
+        """Called between copies of what nobody reads soon: brings it to the device a piece at a time, and gives its
+        memory back. Kept, it would push out what is read, and gigabytes that wait to be written hold up everyone who
+        writes. False while so much is on its way that no more should come."""
+        active = self._log.active
+        if active is None:
+            return True
+        if self._written_back is None:
+            self._written_back = active, active.size
+            return True
+        segment, position = self._written_back
+        if segment is not active:
+            self._give_back(segment, position)
+            segment, position = active, 0
+        position = min(position, segment.size)  # which was cut, perhaps
+        if segment.size - position >= PIECE:
+            self._give_back(segment, position)
+            position = segment.size
+            self.begin()
+        self._written_back = segment, position
+        return sum(isinstance(file, Piece) for file in self._files) < PIECES_MAX
+
+    def _give_back(self, segment: Segment, position: int) -> None:
+        if segment.size > position:
+            self.add(segment)
+            self._files.append(Piece(segment.file, position, segment.size - position))
+
+    def keep(self) -> None:
+        """What is copied from now on is likely to be read."""
+        self._written_back = None
 
     def _ended(self, end: LogPosition, error: OSError | None) -> None:
         self.under_way = False

@@ -15,7 +15,8 @@ from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.plain_fetch import API_KEY, VERSION, Answered, read_asked, request_ends, write_answer
 from penstock.replication.partition import Partition
 from penstock.server.context import Context
-from penstock.server.replica_fetch import Place, ReplicaSession
+from penstock.server.replica_fetch import ReplicaSession
+from penstock.server.replica_place import Place
 from penstock.storage.segment import CorruptSegment
 from penstock.transport.connection import UNSENT_MAX, Connection, Slot
 from penstock.transport.turn import Turn

@@ -25,18 +25,17 @@ from penstock.protocol.messages.fetch import (
 from penstock.replication.in_sync import UNKNOWN
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
+from penstock.server.catching_up import AT_ONCE_BYTES, CatchingUp
 from penstock.server.context import Call, Context
 from penstock.server.deferred import Deferred
+from penstock.server.replica_place import Key, Place
 from penstock.storage.segment import CorruptSegment
 
 log = logging.getLogger("penstock.server")
 
-CATCH_UP_BYTES_MAX = 256 * 1024  # in one answer to a follower that is far behind: producers are not to wait for it
 WAIT_MS_MAX = 60_000
 ROUNDS_MAX = 4  # of the event loop, in which more may arrive before a follower is answered
 FULL_EPOCH, NO_SESSION_EPOCH = 0, -1
-
-Key = tuple[bytes, int]
 
 
 def handle(context: Context, call: Call[FetchRequest]) -> FetchResponse | Deferred[FetchResponse]:
@@ -90,38 +89,6 @@ def close_gone(context: Context) -> None:
             del context.replica_sessions[node_id]
 
 
-class Place:
-    """A follower in one partition."""
-
-    __slots__ = ("armed", "asked", "key", "partition", "session", "told")
-
-    def __init__(self, session: ReplicaSession, key: Key, asked: FetchPartition) -> None:
-        self.session = session
-        self.key = key
-        self.asked = asked
-        self.partition: Partition | None = None
-        self.armed = True  # it waits to be told
-        self.told = (-1, -1)  # of the high watermark, and of where the log begins
-
-    def wake(self) -> None:
-        if self.armed:
-            self.session.wake(self)
-
-    def is_to_learn(self, high_watermark: int, start: int, of_commits: bool) -> bool:
-        """Whether there is something to tell a follower that has all of the log."""
-        return self.told[1] != start or (of_commits and self.told[0] != high_watermark)
-
-    @property
-    def is_told(self) -> bool:
-        """Whether there is nothing to say. Asked of all that is at rest, again and again."""
-        partition, asked = self.partition, self.asked
-        if partition is None or not partition.leads or partition.error is not None:
-            return False
-        store = partition.log
-        at_rest = asked.fetch_offset == store.end_offset and asked.current_leader_epoch == partition.leader_epoch
-        return at_rest and self.told == (partition.high_watermark, store.start_offset)
-
-
 class Waiting(Protocol):
     """An answer that is waited for."""
 
@@ -158,7 +125,7 @@ class ReplicaSession:
         self._request: FetchRequest = FetchRequest(max_wait_ms=0, min_bytes=0)
         self._timer: asyncio.TimerHandle | None = None
         self._until = 0.0  # how long the one who waits does, by the clock of the loop
-        self._catch_up_room = 0
+        self._catching_up = CatchingUp()
         self._outside: dict[Place, None] = {}  # where the follower is not in sync
         self._held: dict[Place, None] = {}
         self._held_timer: asyncio.TimerHandle | None = None
@@ -180,6 +147,7 @@ class ReplicaSession:
                 self._ask((topic.topic_id, asked.partition), asked, now_ms)
         if self._outside:
             self._look_at_outsiders()
+            self._catch_up()
         if self.ready and (response := self._response()) is not None:
             return response
         if request.max_wait_ms <= 0 or request.session_epoch <= FULL_EPOCH:
@@ -245,6 +213,19 @@ class ReplicaSession:
                     self.ready[place] = None
                 else:
                     self._replicas.propose(partition, self.replica)
+
+    def _catch_up(self) -> None:
+        catching_up, now_s = self._catching_up, self._loop.time()
+        if not self._outside:
+            catching_up.has_arrived()
+        elif catching_up.is_to_be_looked_at(now_s):
+            behind = [
+                place.partition.log.end_offset - place.asked.fetch_offset
+                for place in self._outside
+                if place.partition is not None
+            ]
+            catching_up.look(sum(behind), now_s)
+        catching_up.asks(now_s)
 
     def _find(self, key: Key) -> Partition | None:
         topic = self._context.image.topics_by_id.get(key[0])
@@ -377,11 +358,10 @@ class ReplicaSession:
         for key in list(self.places):
             self._forget(key)
 
-    def _hold(self, place: Place, now_ms: int) -> None:
-        """What is throttled is looked at again when there may be budget for it."""
+    def _hold(self, place: Place, delay_s: float) -> None:
+        """What is throttled is looked at again when there may be budget for it, and who rests when that is over."""
         self._held[place] = None
         if self._held_timer is None:
-            delay_s = self._replicas.next_send_ms(now_ms) / 1000
             self._held_timer = self._loop.call_later(delay_s, self._release)
 
     def _release(self) -> None:
@@ -397,7 +377,7 @@ class ReplicaSession:
         response = FetchResponse(session_id=self.session_id)
         topics: dict[bytes, FetchableTopicResponse] = {}
         room = self._request.max_bytes
-        self._catch_up_room = CATCH_UP_BYTES_MAX
+        self._catching_up.begin_answer()
         places = list(self.places.values()) if idle else list(self.ready)
         self.ready = {}
         for place in places:
@@ -458,15 +438,19 @@ class ReplicaSession:
             return None, 1
         now_ms = self._turn.steady_ms()
         if not self._replicas.may_send(partition, self.replica, now_ms):
-            self._hold(place, now_ms)
+            self._hold(place, self._replicas.next_send_ms(now_ms) / 1000)
             return None, 0
         size_max = min(asked.partition_max_bytes, room)
         in_sync = partition.in_sync
         if in_sync is not None and self.replica not in in_sync.members:
-            if self._catch_up_room <= 0:
+            now_s = self._loop.time()
+            if rest_s := self._catching_up.rest_s(now_s):
+                self._hold(place, rest_s)
+                return None, 0
+            if self._catching_up.room <= 0:
                 return None, 1
-            size_max = min(size_max, CATCH_UP_BYTES_MAX)
-            self._catch_up_room -= size_max
+            size_max = min(size_max, AT_ONCE_BYTES)
+            self._catching_up.give(size_max, now_s)
         records: Any
         try:
             found = store.read(offset, size_max, store.end, at_least_one=True)
