@@ -263,6 +263,58 @@ async def test_receive_buffers_are_not_used_again_before_the_writes_of_their_tur
         assert sorted(wires.router.written) == sorted(frame for each in frames for frame in each)
 
 
+def use_up_buffers(wires: Wires) -> None:
+    """Whoever wants the next one has the turn carried out first."""
+    while wires.turn.readers < BUFFERS_PER_TURN:
+        wires.turn.buffer()
+
+
+async def test_a_connection_that_a_full_turn_closes_before_it_is_read_is_not_read(wires: Wires) -> None:
+    """Its descriptor's number may be another's by then."""
+    received_from = []
+
+    def receive(*_: object) -> int:
+        received_from.append(connection.closed)
+        return -1
+
+    connection, peer = wires.connect()
+    connection._receive = receive
+    use_up_buffers(wires)
+    connection.send(b"answer")
+    peer.close()
+    connection._readable()
+    assert connection.closed
+    assert True not in received_from
+
+
+async def test_a_connection_that_a_full_turn_ends_before_it_is_read_is_not_read(wires: Wires) -> None:
+    connection, peer = wires.connect(buffer=5000)
+    connection.send_parts([b"x" * 1_000_000])
+    await turns()
+    peer.send_now(framed(request("n")))
+    use_up_buffers(wires)
+    wires.turn.answers.append(connection.end)
+    connection._readable()
+    assert not connection.closed
+    assert await peer.receive(1_000_000) == b"x" * 1_000_000
+    assert await peer.closed()
+    assert not wires.router.frames
+
+
+async def test_what_was_read_of_a_connection_that_a_full_turn_closes_is_not_carried_out(wires: Wires) -> None:
+    connection, peer = wires.connect()
+    waiting = request("e")
+    await peer.send(framed(waiting) + framed(request("n")))
+    await until(lambda: connection.waiting_for == "order")
+    wires.router.answer(waiting)
+    use_up_buffers(wires)
+    wires.turn.answers.append(connection.close)
+    connection._order_restored()
+    assert connection.closed
+    await turns()
+    assert wires.router.frames == [waiting]
+
+
 async def test_settling_writes_what_was_staged_and_leaves_the_buffers_to_their_users(wires: Wires) -> None:
     turn = wires.turn
     first = turn.buffer()

@@ -155,6 +155,8 @@ class Connection:
             self._receive_large()
             return
         buffer = self.turn.buffer()
+        if self.closed or self.ending:  # by what others had staged: for a buffer it may be carried out
+            return
         have = len(self._partial)
         if have:
             buffer.view[:have] = self._partial
@@ -343,6 +345,8 @@ class Connection:
                 self._grow_large()  # now: whoever waits behind it must not wait for its peer
         elif self._partial:
             buffer = self.turn.buffer()
+            if self.closed:
+                return
             size = len(self._partial)
             buffer.view[:size] = self._partial
             self._partial = b""
