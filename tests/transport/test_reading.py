@@ -301,6 +301,23 @@ async def test_a_connection_that_a_full_turn_ends_before_it_is_read_is_not_read(
     assert not wires.router.frames
 
 
+async def test_a_large_frame_takes_no_memory_where_the_turn_that_it_settles_ends_its_connection(wires: Wires) -> None:
+    connection, peer = wires.connect(buffer=5000)
+    frames = [request("n", LARGE), request("n", LARGE)]
+    sent = framed(frames[0])
+    while not wires.router.frames:
+        sent = sent[peer.send_now(sent) :]
+        connection._readable()
+    peer.send_now(framed(frames[1])[:100])
+    wires.turn.answers.append(connection.end)
+    connection._readable()
+    await turns()
+    assert not connection.closed
+    assert wires.memory.used == 0
+    assert await peer.receive_frame() == frames[0]
+    assert await peer.closed()
+
+
 async def test_what_was_read_of_a_connection_that_a_full_turn_closes_is_not_carried_out(wires: Wires) -> None:
     connection, peer = wires.connect()
     waiting = request("e")

@@ -222,7 +222,7 @@ class Connection:
             return
         if self._large_turn == self.turn.count and self.turn.scheduled:
             self.turn.settle()  # the last frame's batches are still views of its buffer
-            if self.closed:
+            if self.closed or self.ending:
                 return
         if self._large is None:
             capacity = min(need, LARGE_FIRST)
