@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.storage.disk import PARTS_PER_WRITE, WRITTEN_AT_ONCE, Disk
+from penstock.storage.disk import PARTS_PER_WRITE, WRITTEN_AT_ONCE, Disk, NotOpened
 
 PIECE = WRITTEN_AT_ONCE
 Write = Callable[[int, Sequence[Any], int], int]
@@ -74,3 +74,21 @@ def test_a_piece_that_fails_leaves_nothing_of_those_before_it(tmp_path: Path, mo
     assert written == [PIECE] * 3
     assert file.size == 6
     assert (tmp_path / "log").read_bytes() == b"before"
+
+
+@pytest.mark.parametrize("ask", [Disk.open, Disk.sync_directory], ids=["a file", "a folder"])
+@pytest.mark.parametrize(
+    ("code", "is_short"), [(errno.EMFILE, True), (errno.ENFILE, True), (errno.ENOMEM, True), (errno.EIO, False)]
+)
+def test_what_there_was_no_descriptor_for_is_told_from_what_the_device_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Disk, Path], object], code: int, is_short: bool
+) -> None:
+    def open_nothing(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "open", open_nothing)
+    with pytest.raises(OSError, match=os.strerror(code)) as raised:
+        ask(Disk(), tmp_path)
+    monkeypatch.undo()
+    assert raised.value.errno == code
+    assert isinstance(raised.value, NotOpened) == is_short

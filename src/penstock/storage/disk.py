@@ -6,6 +6,7 @@ is safe only after `Disk.sync_directory`. Whole small files are replaced, never 
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import shutil
@@ -28,15 +29,27 @@ _ANY_BYTE = bytearray(1)
 Buffer = bytes | bytearray | memoryview
 
 
+class NotOpened(OSError):
+    """There was no descriptor for it, or no memory. Nothing was done to the file, and nothing is wrong with it."""
+
+
+def _open(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise NotOpened(error.errno, error.strerror, str(path)) from None
+        raise
+
+
 class File:
     """A file that only grows at its end, and may be cut there. Closed when nobody refers to it any more."""
 
     __slots__ = ("__weakref__", "fd", "path", "size")
 
     def __init__(self, path: Path, *, create: bool = False, writable: bool = True) -> None:
-        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self.fd = -1
-        self.fd = os.open(path, flags, 0o644)
+        self.fd = _open(path, (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0))
         self.path = path
         self.size = os.fstat(self.fd).st_size
 
@@ -231,7 +244,7 @@ class Disk:
         return freed
 
     def sync_directory(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
