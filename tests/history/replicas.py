@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.replication.partitions import TOPIC_ID_FILE
+from penstock.replication.partition import TOPIC_ID_FILE
 from penstock.storage import checkpoint
 from penstock.storage.disk import Disk
 from penstock.storage.segment import CorruptSegment, Segment

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.replication.partitions import TOPIC_ID_FILE
+from penstock.replication.partition import TOPIC_ID_FILE
 from penstock.storage.checkpoint import CLEANER_OFFSET
 from penstock.storage.log import Log, LogSettings
 from tests.history.replicas import replicas_identical

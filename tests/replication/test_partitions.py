@@ -6,18 +6,20 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from penstock.protocol.compression import Compression
 from penstock.replication import leaving
 from penstock.replication.partition_settings import Flush
+from penstock.replication.partitions import Partitions
 from penstock.replication.unsynced_topics import EVERY_TOPIC, UnsyncedTopics
 from penstock.storage import checkpoint
 from penstock.storage.disk import Disk
 from tests.fakes import until
 from tests.replication.holding import Holding
-from tests.storage.disks import CountingDisk, FailingDisk
+from tests.storage.disks import CountingDisk, FailingDisk, ForgetfulDisk
 from tests.storage.logs import NOW_MS, batch_at
 
 
@@ -631,16 +633,88 @@ async def test_a_replica_that_came_back_and_goes_again_does_not_meet_its_former_
     assert len([name for name in folders(tmp_path) if name.endswith(".deleted")]) == 3
 
 
-def test_what_was_taken_back_is_suspected(tmp_path: Path) -> None:
-    """A power cut may have taken the end of it while nobody knew whose it was."""
+@pytest.mark.parametrize("cleanly", [True, False])
+@pytest.mark.parametrize(("flush", "power_lost"), [("os", True), ("os", False), ("commit", True)])
+def test_what_is_aside_when_the_power_is_lost_is_damaged_where_it_had_something_to_lose(
+    flush: str, power_lost: bool, cleanly: bool, tmp_path: Path
+) -> None:
+    """The start that notices it knows nothing of the topic, and the first that does is killed."""
+    held = Holding(tmp_path)
+    held.create("t", flush=flush)
+    held.write("t", count=3)
+    lost = held.lose("t")
+    held.partitions.forget_synced()
+    for _ in range(2):
+        held.start_again(cleanly=False)
+        held.partitions.settle()
+    if power_lost:
+        held.partitions.suspect_aside()
+    held.image.put_topic(lost)
+    held.start_again(cleanly=cleanly)
+    for _ in range(2):
+        assert held.partitions.damaged == ({("t", 0)} if flush == "os" and power_lost else set())
+        assert held.read("t") == [0, 1, 2]
+        held.partitions.close(vouch=False)
+        held.start_again(cleanly=False)
+
+
+def test_a_clean_stop_syncs_what_is_aside_and_may_not_be_synced(tmp_path: Path) -> None:
+    disk = ForgetfulDisk(tmp_path)
+    held = Holding(tmp_path, disk)
+    held.create("t", flush="os")
+    held.write("t", count=3)
+    lost = held.lose("t")
+    held.partitions.close()
+    disk.crash(keep_names=1.0)
+    held.image.put_topic(lost)
+    held.start_again(cleanly=False)
+    assert held.partitions.damaged == set()
+    assert held.read("t") == [0, 1, 2]
+
+
+@pytest.mark.parametrize("cleanly", [True, False])
+def test_a_folder_that_is_aside_and_has_lost_its_id_is_missed(cleanly: bool, tmp_path: Path) -> None:
+    held = Holding(tmp_path)
+    topic = held.create_followed("t")
+    held.copy("t", batch_at(0), batch_at(1))
+    held.lose("t")
+    (tmp_path / f"{topic.topic_id.hex()}-0.stray" / "topic-id").unlink()
+    held.image.put_topic(topic)
+    held.start_again(cleanly=cleanly)
+    assert held.partitions.damaged == {("t", 0)}
+    assert held.get("t").log.end_offset == 0
+
+
+def test_a_lost_topic_is_told_from_a_copy_that_was_set_aside_before(tmp_path: Path) -> None:
     held = Holding(tmp_path)
     held.create("t")
-    held.write("t", count=3)
-    topic = held.lose("t")
-    held.image.put_topic(topic)
-    held.start_again()
-    assert held.partitions.damaged == {("t", 0)}
-    assert held.read("t") == [0, 1, 2]
+    held.write("t")
+    shutil.copytree(tmp_path / "t-0", tmp_path / "copy-0")
+    held.start_again(cleanly=False)
+    held.write("t")
+    lost = held.lose("t")
+    own = lost.topic_id.hex()
+    assert folders(tmp_path) == {f"{own}-0.stray", f"{own}-0.1.stray"}
+    held.find(lost)
+    assert held.partitions.get("t", 0) is None
+    held.start_again(cleanly=False)
+    assert held.read("t") == [0, 1]
+
+
+@pytest.mark.parametrize("cleanly", [True, False])
+def test_a_note_that_a_topic_was_deleted_takes_nothing_of_one_that_is_there_again(
+    cleanly: bool, tmp_path: Path
+) -> None:
+    held = Holding(tmp_path)
+    topic = held.create_followed("t")
+    held.copy("t", batch_at(0), batch_at(1))
+    held.partitions.close(vouch=cleanly)
+    held.partitions = Partitions(
+        held.disk, tmp_path, held.image, held.settings, held.turn, cast(Any, held.committer), 1
+    )
+    held.partitions.load([topic.topic_id.hex()])
+    assert held.get("t").log.end_offset == 2
+    assert held.partitions.damaged == set()
 
 
 @pytest.mark.parametrize("copy", ["t-old-0", "t-0.bak"])

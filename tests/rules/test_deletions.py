@@ -21,6 +21,8 @@ from penstock.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from penstock.replication import strays
+from penstock.replication.upkeep import CHECKPOINT_EVERY_S
 from penstock.testing.tree import Tree
 from tests.rules.telling import ALL, TOPIC, take_out, tell, with_and_without, write
 from tests.simulation.attacks import on_write, stored
@@ -102,6 +104,64 @@ def test_a_topic_whose_node_is_lost_is_served_no_more_and_its_data_stay(
     if not rule:
         take_out(monkeypatch, Catalog, "_gone", always_deleted)
     tell(lost_and_found, tmp_path, rule=rule)
+
+
+def test_what_one_has_lost_while_the_node_was_lost_the_others_have_still(tmp_path: Path) -> None:
+    """They start one after the other to take their folders back. None of those that are whole takes itself out."""
+
+    async def one_loses_power(cluster: SimulatedBrokers, client: Client) -> None:
+        await client.create(TOPIC, ALL, min_insync_replicas=2)
+        await write(cluster, client, 8)
+        await cluster.until_in_sync(TOPIC)
+        node = stored(cluster).data
+        await by_hand(cluster, Delete(PATH))
+        await asyncio.sleep(10)
+        await by_hand(cluster, Create(PATH, node))
+        await asyncio.sleep(1)
+        cluster[1].lose_power()
+        for number in (2, 3):
+            await cluster[number].stop()
+            await cluster[number].start()
+            await asyncio.sleep(2)
+        await cluster[1].start()
+        await asyncio.sleep(2)
+        client.forget_leader(TOPIC)
+
+    tell(one_loses_power, tmp_path, rule=True, flush="os")
+
+
+@with_and_without
+def test_a_replica_that_lost_power_while_the_node_was_lost_does_not_lead_when_it_is_there_again(
+    rule: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It has started since, when nobody could be told."""
+
+    async def starts_twice(cluster: SimulatedBrokers, client: Client) -> None:
+        await client.create(TOPIC, ALL, min_insync_replicas=3)  # whoever leaves the set stays eligible
+        await write(cluster, client, 4, "synced")
+        await cluster[1].stop()
+        await cluster[1].start()
+        await cluster.until_in_sync(TOPIC)
+        await write(cluster, client, 4, "unsynced")
+        node = stored(cluster).data
+        await by_hand(cluster, Delete(PATH))
+        await asyncio.sleep(CHECKPOINT_EVERY_S + 1)
+        cluster[1].lose_power()
+        await cluster[1].start()
+        await by_hand(cluster, Create(PATH, node))
+        await asyncio.sleep(1)
+        for number in (2, 3):
+            cluster[number].kill()
+        await cluster[1].stop()
+        await cluster[1].start()
+        await asyncio.sleep(2)
+        for number in (2, 3):
+            await cluster[number].start()
+        client.forget_leader(TOPIC)
+
+    if not rule:
+        monkeypatch.setattr(strays, "suspect", lambda *arguments: None)
+    tell(starts_twice, tmp_path, rule=rule, flush="os")
 
 
 @pytest.mark.parametrize("other", [False, True], ids=["empty", "of another cluster"])

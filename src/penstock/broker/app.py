@@ -160,9 +160,12 @@ class Broker:
         self._deletions = Deletions(self._catalog, node_id)
         doomed = self._deletions.awaited
         was_clean = self.partitions.load(doomed)
+        power_lost = not was_clean and (identity.boot != world.boot or not world.boot)
+        if power_lost:
+            self.partitions.suspect_aside()
         self._suspicion = Suspicion(
             node_id, settings, damaged=self.partitions.damaged, lost=self.partitions.lost, folder_is_new=known is None,
-            power_lost=not was_clean and (identity.boot != world.boot or not world.boot),
+            power_lost=power_lost,
             unsynced=self.partitions.unsynced_topics,
         )  # fmt: skip
         self._known = known

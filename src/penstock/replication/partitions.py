@@ -8,9 +8,7 @@ of the same name, is set aside and never served. It is taken back by a start at 
 
 from __future__ import annotations
 
-import itertools
 import logging
-import re
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,12 +21,14 @@ from penstock.cluster.elections import commits, insync_needed
 from penstock.cluster.model import ClusterImage, PartitionState, TopicState
 from penstock.cluster.settings import BrokerSettings, effective_topic_settings
 from penstock.protocol.compression import Compression
+from penstock.replication import strays
 from penstock.replication.commit import Commits
 from penstock.replication.high_watermarks import HighWatermarks
 from penstock.replication.in_sync import InSyncReplicas
 from penstock.replication.leaving import Folder, LeavingFolders
-from penstock.replication.partition import TOPIC_ID_FILE, Partition
+from penstock.replication.partition import Partition
 from penstock.replication.partition_settings import Flush, PartitionSettings
+from penstock.replication.strays import STRAY
 from penstock.replication.unsynced_topics import EVERY_TOPIC, UnsyncedTopics, is_noted
 from penstock.storage import recovery, summary
 from penstock.storage.disk import Disk, File
@@ -38,9 +38,6 @@ from penstock.transport.turn import Turn
 log = logging.getLogger("penstock.partitions")
 
 DELETED = ".deleted"
-STRAY = ".stray"
-_TOPIC_ID = re.compile("[0-9a-f]{32}")
-_ASIDE = re.compile(r"([0-9a-f]{32})-(\d+)\.stray")
 FOLDERS_AT_ONCE = 16  # mostly waiting for syncs, which share the file system's journal
 NEVER = 2**63 - 1  # how Kafka writes it
 FLUSH_INTERVAL_MS = 1000  # of `flush=interval` where nothing else is said
@@ -91,11 +88,10 @@ class Partitions:
 
     def load(self, deleted: Collection[str] = ()) -> bool:
         """Before the broker listens: finds out what the last stop left. `deleted` are ids of topics of which whatever
-        is found goes. False if the stop was not clean."""
+        is found goes, unless the cluster has them again. False if the stop was not clean."""
+        deleted = set(deleted) - {topic_id.hex() for topic_id in self._image.topics_by_id}
         doomed = self._doom(deleted) if deleted else ()
         taken_back = self._take_back(self._remove_deleted())
-        # What became of them while they were not known, a power cut too, has left no other trace.
-        self.damaged.update((topic.name, index) for topic, index in taken_back)
         self._high_watermarks.load()
         self._high_watermarks.forget_topics(deleted)
         if not self._unsynced.load():
@@ -134,10 +130,10 @@ class Partitions:
         """Partitions that were set aside, of topics that the cluster has again."""
         taken: list[tuple[TopicState, int]] = []
         for name in names:
-            match = _ASIDE.fullmatch(name)
-            if match is None:
+            owner = strays.owner_of(name)
+            if owner is None:
                 continue
-            topic_id, index = bytes.fromhex(match[1]), int(match[2])
+            topic_id, index = owner
             topic = self._image.topics_by_id.get(topic_id)
             if topic is None:
                 self._aside[(topic_id, index)] = Folder(self.data_dir / name, ())
@@ -145,10 +141,14 @@ class Partitions:
             target = folder_name(topic.name, index)
             free = target not in names or not self.disk.names(self.data_dir / target)
             is_here = index < len(topic.partitions) and self.node_id in topic.partitions[index].replicas
-            if is_here and free and self._topic_id(name) == match[1]:
-                self.disk.rename(self.data_dir / name, self.data_dir / target)
-                log.warning("taken back: the cluster has its topic again", extra={"folder": name, "as": target})
-                taken.append((topic, index))
+            if not (is_here and free):
+                continue
+            if self._topic_id(name) != topic_id.hex():  # the power took it, and who knows what else
+                self.damaged.add((topic.name, index))
+                continue
+            self.disk.rename(self.data_dir / name, self.data_dir / target)
+            log.warning("taken back: the cluster has its topic again", extra={"folder": name, "as": target})
+            taken.append((topic, index))
         return taken
 
     def _recover(self, folder: tuple[TopicState, int]) -> recovery.Recovery | None:
@@ -198,8 +198,7 @@ class Partitions:
         log.error("damaged: the log ends below what was committed", extra=facts)
 
     def _topic_id(self, folder: str) -> str | None:
-        held = self.disk.read(self.data_dir / folder / TOPIC_ID_FILE)
-        return None if held is None else held.decode("ascii", "replace").strip()
+        return strays.topic_id_of(self.disk, self.data_dir / folder)
 
     def _set_strays_aside(self) -> None:
         known = {
@@ -228,11 +227,11 @@ class Partitions:
         self.disk.sync_directory(self.data_dir)
 
     def _set_aside(self, name: str, topic_id: str, names: set[str]) -> None:
-        aside = _stray_name(name, topic_id, names)
+        aside = strays.free_name(name, topic_id, names)
         names.add(aside)
         self.disk.rename(self.data_dir / name, self.data_dir / aside)
         index = name.rpartition("-")[2]
-        if _TOPIC_ID.fullmatch(topic_id) and index.isdecimal():
+        if strays.is_topic_id(topic_id) and index.isdecimal():
             topic = self._image.topics_by_id.get(bytes.fromhex(topic_id))
             if topic is None:  # should the cluster tell of it later, it must not begin with nothing
                 self._aside[(bytes.fromhex(topic_id), int(index))] = Folder(self.data_dir / aside, ())
@@ -246,6 +245,10 @@ class Partitions:
             self.disk.remove_tree(self.data_dir / name)
         return names - deleted
 
+    def suspect_aside(self) -> None:
+        """The power was lost. Of what is set aside nobody can be told yet."""
+        strays.suspect(self.disk, self.data_dir, self._unsynced.ids)
+
     def settle(self) -> None:
         """What the last stop left was told to whoever must know: a later start need not find it again. All that logs
         hold by now is on the device."""
@@ -258,7 +261,8 @@ class Partitions:
                 self.disk.remove(directory / recovery.DAMAGED)
                 self.disk.sync_directory(directory)
         try:
-            self._unsynced.replace(self._left_to_the_system())
+            left = self._left_to_the_system()
+            self._unsynced.replace(left if EVERY_TOPIC in left else left | self._noted_aside())
         except OSError as error:  # a full disk, say: what was noted stands, and what was not is when it is opened
             log.warning("what was synced is noted as unsynced still: %s", error)
 
@@ -419,6 +423,10 @@ class Partitions:
             return {EVERY_TOPIC}
         return {topic.topic_id for topic in topics if self._effective(topic)["flush"] != commit}
 
+    def _noted_aside(self) -> set[bytes]:
+        """What is aside is not synced by the way."""
+        return {topic_id for topic_id, _ in self._aside if is_noted(topic_id, self._unsynced.ids)}
+
     @property
     def unsynced_topics(self) -> frozenset[bytes]:
         """Of the topics that may have lost something if the power was lost: see `is_noted`."""
@@ -428,7 +436,7 @@ class Partitions:
         """Topics that came to have `flush=commit` and are on the device by now; those that are gone."""
         if self._unsynced.ids:
             dirty = {partition.topic_id for partition in self._open.values() if partition.unsynced}
-            kept = dirty | self._left_to_the_system()
+            kept = dirty | self._left_to_the_system() | self._noted_aside()
             if EVERY_TOPIC in kept:
                 kept = {EVERY_TOPIC}
             elif EVERY_TOPIC not in self._unsynced.ids:
@@ -475,12 +483,20 @@ class Partitions:
         for index in range(len(topic.partitions)):
             if (topic.topic_id, index) in self._aside:
                 continue
-            target = self.data_dir / f"{topic.topic_id.hex()}-{index}{STRAY}"
+            target = self._own_place_aside(topic.topic_id.hex(), index)
             aside = self._move(
                 self.data_dir / folder_name(topic.name, index), target, self._close(topic, index, target)
             )
             if aside is not None:
                 self._aside[(topic.topic_id, index)] = aside
+
+    def _own_place_aside(self, topic_id: str, index: int) -> Path:
+        """Free for the partition's own folder, which is the one that is taken back: a copy gives the name up."""
+        name = strays.own_name(topic_id, index)
+        if self.disk.names(self.data_dir / name):
+            other = strays.free_name(name.removesuffix(STRAY), topic_id, set(self.disk.names(self.data_dir)))
+            self.disk.rename(self.data_dir / name, self.data_dir / other)
+        return self.data_dir / name
 
     def lost_topic_deleted(self, topic: TopicState) -> None:
         """Another topic may have its name by now: only what was set aside goes."""
@@ -509,7 +525,7 @@ class Partitions:
 
     def _way_out(self, topic_id: str, index: int | str) -> Path:
         """A former replica of the same partition may be on it still."""
-        names = (f"{topic_id}-{index}{number}{DELETED}" for number in _numbers())
+        names = (f"{topic_id}-{index}{number}{DELETED}" for number in strays.numbers())
         return next(path for path in map(self.data_dir.joinpath, names) if not self.disk.names(path))
 
     def _leave(self, topic: TopicState, doomed: list[Folder]) -> None:
@@ -567,6 +583,7 @@ class Partitions:
             with ThreadPoolExecutor(self._folders_at_once) as threads:
                 list(threads.map(lambda p: p.syncs.sync_rest(), (p for p in self._open.values() if p.error is None)))
                 list(threads.map(summary.close_cleanly, logs.values()))
+                list(threads.map(self._sync_aside, self._aside.items()))
             failed += [name for name, store in logs.items() if any(s.is_elsewhere for s in store.segments)]
             if vouch and not failed:
                 summary.save(self.disk, self.data_dir, self._summaries_of(logs))
@@ -578,26 +595,17 @@ class Partitions:
             for segment in partition.log.segments:
                 segment.close()
 
+    def _sync_aside(self, aside: tuple[tuple[bytes, int], Folder]) -> None:
+        (topic_id, _), folder = aside
+        if is_noted(topic_id, self._unsynced.ids):
+            strays.sync(self.disk, folder.path)
+
     def _summaries_of(self, logs: Mapping[str, Log]) -> dict[str, summary.LogSummary]:
         """Of these, which were opened, and of all that were not."""
         ids = {folder_name(*key): partition.topic_id for key, partition in self._open.items()}
         recovered = {name: summary.summarize(each.log, each.topic_id) for name, each in self._recovered.items()}
         opened = {name: summary.summarize(store, ids[name]) for name, store in logs.items()}
         return {**self._summaries, **recovered, **opened}
-
-
-def _stray_name(folder: str, topic_id: str, taken: set[str]) -> str:
-    """By the topic's id, if the folder still knows it: a crash may have torn even that."""
-    index = folder.rpartition("-")[2]
-    is_known = _TOPIC_ID.fullmatch(topic_id) and index.isdecimal()
-    stem = f"{topic_id if is_known else 'unknown'}-{index if index.isdecimal() else 0}"
-    return next(name for number in _numbers() if (name := f"{stem}{number}{STRAY}") not in taken)
-
-
-def _numbers() -> Iterator[str]:
-    """What tells apart folders that would have the same name."""
-    yield ""
-    yield from (f".{number}" for number in itertools.count(1))
 
 
 def folder_name(topic: str, index: int) -> str:
