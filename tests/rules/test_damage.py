@@ -15,7 +15,7 @@ from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectL
 from penstock.replication.partitions import Partitions
 from penstock.replication.replicas import HIGH_WATERMARKS_EVERY, LOOK_S
 from tests.rules.telling import ALL, TOPIC, tell, with_and_without, write
-from tests.simulation.brokers import SimulatedBroker, SimulatedBrokers
+from tests.simulation.brokers import SimulatedBroker, SimulatedBrokers, simulate
 from tests.simulation.client import Client
 from tests.simulation.disk import SimulatedDisk
 
@@ -111,6 +111,42 @@ def test_a_replica_whose_log_is_gone_or_too_short_does_not_lead(
     if not rule:
         monkeypatch.setattr(Suspicion, "act", trusting)
     tell(lost_while_it_is_down, tmp_path, rule=rule)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "nothing"),
+    [(Suspicion, "act", trusting), (Partitions, "_settle_beginning", lambda *arguments: None)],
+    ids=["it stays in sync", "it keeps what there is"],
+)
+@with_and_without
+def test_a_replica_that_lost_its_beginning_does_not_make_the_others_delete_theirs(
+    rule: bool, owner: type, name: str, nothing: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def led_by_it() -> list[int]:
+        """Where the replicas begin then."""
+        async with SimulatedBrokers(tmp_path, 3, 1) as cluster:
+            client = Client(cluster)
+            await client.create(TOPIC, ALL, min_insync_replicas=2, **{"internal.segment.bytes": 200})
+            await write(cluster, client, 12)
+            await cluster.until_in_sync(TOPIC)
+            for number in ALL:
+                cluster[number].kill()
+            change_while_it_is_down(cluster[1], _without_its_log)
+            for number in ALL:
+                await cluster[number].start()
+                await asyncio.sleep(1)
+            await cluster.until_in_sync(TOPIC)
+            for number in (2, 3):
+                await cluster[number].stop()
+                await cluster[number].start()
+                await cluster.until_in_sync(TOPIC)
+            await cluster.until("it leads", lambda: cluster[1].knows(TOPIC).leader == 1)
+            await asyncio.sleep(5)
+            return [cluster[number].partition(TOPIC).log.start_offset for number in ALL]
+
+    if not rule:
+        monkeypatch.setattr(owner, name, nothing)
+    assert (simulate(1, led_by_it) == [0, 0, 0]) is rule
 
 
 @with_and_without

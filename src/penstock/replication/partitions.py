@@ -30,7 +30,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.partition_settings import Flush, PartitionSettings
 from penstock.replication.strays import STRAY
 from penstock.replication.unsynced_topics import EVERY_TOPIC, UnsyncedTopics, is_noted
-from penstock.storage import recovery, summary
+from penstock.storage import checkpoint, recovery, summary, truncation
 from penstock.storage.disk import Disk, File
 from penstock.storage.log import Log, LogSettings
 from penstock.transport.turn import Turn
@@ -83,6 +83,7 @@ class Partitions:
         self._aside: dict[tuple[bytes, int], Folder] = {}  # by topic id: not opened before the next start
         self.damaged: set[tuple[str, int]] = set()  # records that were acknowledged may be missing
         self.lost: set[tuple[str, int]] = set()  # of these, where nothing is left of what was committed
+        self._begin_late: set[tuple[str, int]] = set()  # and where the first segments are missing
 
     # ---- opening
 
@@ -163,6 +164,10 @@ class Partitions:
         self._recovered[name] = Recovered(topic.topic_id, result.log)
         if result.lost_more:  # acknowledged records may be among what is gone
             self.damaged.add((topic.name, index))
+        if result.begins_late:
+            self._begin_late.add((topic.name, index))
+            facts = {"partition": name, "start": result.log.start_offset}
+            log.error("damaged: the log has lost its beginning", extra=facts)
         if result.damaged or result.bytes_cut:
             facts = {"partition": name, "end": result.log.end_offset, "cut": result.bytes_cut}
             if result.damaged:
@@ -252,6 +257,8 @@ class Partitions:
     def settle(self) -> None:
         """What the last stop left was told to whoever must know: a later start need not find it again. All that logs
         hold by now is on the device."""
+        for name, index in self._begin_late:
+            self._settle_beginning(name, index)
         for name, index in self.damaged:
             directory = self.data_dir / folder_name(name, index)
             held = self.disk.names(directory)
@@ -265,6 +272,23 @@ class Partitions:
             self._unsynced.replace(left if EVERY_TOPIC in left else left | self._noted_aside())
         except OSError as error:  # a full disk, say: what was noted stands, and what was not is when it is opened
             log.warning("what was synced is noted as unsynced still: %s", error)
+
+    def _settle_beginning(self, name: str, index: int) -> None:
+        """Should such a replica lead some day, the others would delete what it lacks. So it begins anew, if anyone else
+        is known to have all of it; else it goes on, and what it lacks is gone."""
+        topic, partition = self._image.topics.get(name), self._open.get((name, index))
+        found = self._recovered.get(folder_name(name, index)) or partition
+        if topic is None or found is None or found.topic_id != topic.topic_id:
+            return
+        state = topic.partitions[index]
+        members = {*state.isr, *state.eligible}
+        if self.node_id in state.replicas and self.node_id not in members:
+            start = checkpoint.load(self.disk, found.log.directory / checkpoint.START_OFFSET)
+            truncation.set_aside(found.log, start or 0)
+            if partition is not None:
+                partition.was_cut()
+        elif members == {self.node_id}:
+            found.log.save_start()
 
     def get(self, topic: str, index: int) -> Partition | None:
         return self._open.get((topic, index)) or self._open_partition(topic, index)

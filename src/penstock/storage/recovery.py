@@ -8,6 +8,9 @@ torn: the bytes are kept beside the log as `<base>.log.cut-<position>`, and whoe
 Of a log that has lost more than a torn end nothing is left to see once it was cut. So the file `damaged` says it before
 that, and stays until whoever had to be told was told: a start that does not get so far leaves it to the next.
 
+Where a log begins is noted before a segment goes that nobody needs any more. So one that begins behind that has lost
+its first segments, unless its first batch was copied with a gap before it.
+
 Index, leader epochs and producers are rebuilt for what was read; a file of them that is lost costs time, never data.
 """
 
@@ -39,6 +42,7 @@ class Recovery(NamedTuple):
     bytes_cut: int
     damaged: bool
     lost_more: bool  # than a batch that was cut short as it was written: now, or in a recovery that nobody heard of
+    begins_late: bool  # segments are missing before the first, and nobody has deleted them
 
 
 def recover(disk: Disk, directory: Path, settings: LogSettings, now_ms: int) -> Recovery:
@@ -53,8 +57,8 @@ class _Recoverer:
         self.now_ms = now_ms
         # Once compacted, or copied from one that was, a log has gaps, whatever its policy is by now.
         notes = (checkpoint.CLEANER_OFFSET, checkpoint.COPIED_GAPS)
-        noted = any(checkpoint.load(disk, directory / name) is not None for name in notes)
-        self.compacted = settings.compact or noted
+        self.compacted = settings.compact or any(map(self._is_noted, notes))
+        self.begins_late = False
         self.segments: list[Segment] = []
         self.unsealed: list[Segment] = []
         self.end = 0  # of what was found good so far
@@ -75,6 +79,9 @@ class _Recoverer:
         start = checkpoint.load(self.disk, self.directory / checkpoint.START_OFFSET) or 0
         while len(bases) > 1 and bases[1] <= start:
             self._remove(bases.pop(0))
+        if bases and bases[0] > start and not self._is_noted(checkpoint.COPIED_GAPS):
+            self.begins_late = True
+            self._note_loss()
         known = snapshots.newest(self.disk, self.directory, self._vouched_for(bases))
         self.producers, self.producers_from = known or (Producers(), 0)
         for slot, base in enumerate(bases):
@@ -86,7 +93,10 @@ class _Recoverer:
                 self._set_aside(self.behind)
                 break
         log = self._log(start)
-        return Recovery(log, self.bytes_read, self.bytes_cut, self.damaged, self.lost_more)
+        return Recovery(log, self.bytes_read, self.bytes_cut, self.damaged, self.lost_more, self.begins_late)
+
+    def _is_noted(self, name: str) -> bool:
+        return checkpoint.load(self.disk, self.directory / name) is not None
 
     def _tidy(self) -> list[int]:
         """Removes what interrupted work left; the base offsets of the segments, in order."""

@@ -56,6 +56,13 @@ def restart_at(log: Log, offset: int) -> None:
     _ends_at(log, offset)
 
 
+def set_aside(log: Log, offset: int) -> None:
+    """As `restart_at`, but the batches are kept beside the log, as recovery keeps those that it can't use."""
+    for segment in log.segments:
+        log.disk.rename(segment.path("log"), segment.path("log.cut-0"))
+    restart_at(log, offset)
+
+
 def _ends_at(log: Log, end: int) -> None:
     log.cut_end(end)
     log.epochs.save(log.disk, log.directory)
