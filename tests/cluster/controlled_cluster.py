@@ -81,4 +81,5 @@ class ControlledCluster:
 
     async def stop(self) -> None:
         await self.administration.close()
+        await self.catalog.close()
         await self.store.close()

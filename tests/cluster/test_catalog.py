@@ -14,15 +14,15 @@ import pytest
 from penstock.cluster import catalog as catalog_module
 from penstock.cluster import zookeeper
 from penstock.cluster.administration import NewTopic
-from penstock.cluster.catalog import WRITE_BYTES_MAX, WRITE_TOPICS_MAX, Catalog
+from penstock.cluster.catalog import WRITE_BYTES_MAX, WRITE_TOPICS_MAX, Catalog, Conflict
 from penstock.cluster.coordination import Delete, Disconnected, Operation, Set, Versioned
-from penstock.cluster.model import ClusterImage, PartitionState, TopicState
-from penstock.cluster.nodes import TOPICS, DeletionNode, TopicNode, save, size_at_most
+from penstock.cluster.model import BrokerState, ClusterImage, Endpoint, PartitionState, TopicState
+from penstock.cluster.nodes import TOPICS, BrokerNode, DeletionNode, TopicNode, save, size_at_most
 from penstock.cluster.settings import BrokerSettings
 from penstock.cluster.zookeeper import ZooKeeperStore
 from penstock.protocol.errors import ApiError, ErrorCode
 from tests.cluster.controlled_cluster import NODE_ID, ControlledCluster
-from tests.fakes import eventually
+from tests.fakes import eventually, turns
 
 STATE = PartitionState(leader=NODE_ID, leader_epoch=0, replicas=(1, 2, 3), isr=(1, 2))
 
@@ -115,6 +115,72 @@ async def test_an_older_version_than_the_known_one_is_not_news(cluster: Controll
     assert cluster.image.topics["t"] == newer
     assert cluster.catalog.version_of("t") == old.version + 1
     assert cluster.listener.told == []
+
+
+async def written_twice(cluster: ControlledCluster) -> tuple[TopicState, TopicState]:
+    topic = topic_of("t", 1)
+    newer = replace(topic, partitions=(replace(STATE, isr=(1, 2, 3)),))
+    for each in (topic, newer):
+        await cluster.catalog.write_topics([each])
+    return topic, newer
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "found by a write"])
+async def test_an_older_version_is_news_where_the_store_itself_has_gone_back(
+    is_told: bool, cluster: ControlledCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody has deleted the node and brought it back as it was before."""
+    topic, newer = await written_twice(cluster)
+    path = TopicNode.path_of("t")
+    await cluster.store.multi([Delete(path)])
+    await cluster.store.multi([save(TopicNode(topic))])
+    await eventually(lambda: cluster.catalog.version_of("t") == 0)
+    cluster.image.put_topic(newer)  # as if that had not been heard of
+    cluster.catalog._versions["t"] = 1
+    if is_told:
+        cluster.catalog._topic_told("t", await cluster.store.get(path))
+        assert cluster.image.topics["t"] == newer
+    else:
+        with pytest.raises(Conflict):
+            await cluster.catalog.write_topics([replace(newer, partitions=(STATE, STATE))])
+    await eventually(lambda: cluster.image.topics["t"] == topic)
+    assert cluster.catalog.version_of("t") == 0
+    assert "has gone back to an older state" in caplog.text
+    await cluster.catalog.write_topics([newer])
+
+
+async def test_what_was_read_does_not_count_if_something_newer_was_learned_meanwhile(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, _ = await written_twice(cluster)
+    read, path = cluster.store.get, TopicNode.path_of("t")
+
+    async def slow(asked: str) -> Versioned:
+        found = await read(asked)
+        if asked == path and cluster.catalog.version_of("t") == 1:
+            await cluster.catalog.write_topics([topic])
+        return found
+
+    monkeypatch.setattr(cluster.store, "get", slow)
+    cluster.listener.told.clear()
+    await cluster.catalog.refresh([path])
+    await turns()
+    assert cluster.image.topics["t"] == topic
+    assert cluster.catalog.version_of("t") == 2
+    assert cluster.listener.told == [("changed", "t")]
+
+
+async def test_an_older_broker_counts_where_the_store_itself_has_gone_back(cluster: ControlledCluster) -> None:
+    brokers = [BrokerState(2, (Endpoint("PLAINTEXT", "there", 9092),), epoch=epoch) for epoch in (7, 3)]
+    path = BrokerNode(brokers[0]).path
+    await cluster.store.create(path, BrokerNode(brokers[0]).encode())
+    await eventually(lambda: cluster.image.brokers.get(2) == brokers[0])
+    stale = Versioned(BrokerNode(brokers[1]).encode(), 0)
+    cluster.catalog._broker_told("2", stale)
+    await turns()
+    assert cluster.image.brokers[2] == brokers[0], "of a former life"
+    await cluster.store.set(path, stale.data)
+    await eventually(lambda: cluster.image.brokers[2] == brokers[1])
 
 
 async def test_another_topic_of_the_same_name_is_news_whatever_its_version(cluster: ControlledCluster) -> None:

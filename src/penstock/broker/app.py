@@ -424,6 +424,8 @@ class Broker:
             await self._worker.close()
             self.partitions.close(vouch=self._is_settled)
             await self.administration.close()
+        if hasattr(self, "_catalog"):
+            await self._catalog.close()
         if self.has_store:
             await self._store.close()
         os.close(self._lock)

@@ -15,6 +15,7 @@ and gets no word of a clean stop.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -29,6 +30,7 @@ from penstock.replication.unsynced_topics import is_noted
 log = logging.getLogger("penstock.broker")
 
 TOPICS_PER_WRITE = 100
+AGAIN_S = 0.05  # behind a write that met another
 
 
 class Suspicion:
@@ -66,8 +68,9 @@ class Suspicion:
                     await catalog.write_apart(changed)
                     log.info("begins anew with its replicas", extra={"topics": len(changed)})
                 return
-            except Conflict:
-                continue
+            except Conflict as conflict:
+                log.info("told again in a moment: %s", conflict)
+                await asyncio.sleep(AGAIN_S)
 
     def _after(self, topic: TopicState) -> TopicState | None:
         """None if there is nothing to do about it."""

@@ -4,6 +4,9 @@ Invariant: a change is durable in the store before it is in the image, and in th
 catalog follows what every broker of the cluster writes, and writes conditionally itself; who decides on changes are the
 administration, the controller and the leaders of partitions.
 
+What is told may come late, behind what this broker has written or read itself. So an older version is asked about
+before it counts: ZooKeeper may have been restored from an older state, or a node deleted and made again.
+
 That a topic's node is gone does not say that anybody has deleted the topic: ZooKeeper may have lost it. Whoever deletes
 a topic leaves a note, and without one the topic is lost: it is served no more, and its data stay.
 """
@@ -64,6 +67,7 @@ log = logging.getLogger(__name__)
 
 WRITE_BYTES_MAX = 512 * 1024
 WRITE_TOPICS_MAX = 100
+LOOK_AGAIN_S = 1.0  # until what could not be asked is asked again
 NOTE_S = 5.0  # so long the note of a deletion may be behind the deletion
 
 
@@ -103,6 +107,9 @@ class Catalog:
         self._broker_configs: dict[str, BrokerConfigNode] = {}
         self._group_configs: dict[str, GroupConfigNode] = {}
         self._broker_versions: dict[int, int] = {}
+        self._certain = ""  # the path of what is told, if nothing newer of it can be known
+        self._doubted: dict[str, None] = {}  # paths of which something older was told than is known
+        self._looking: asyncio.Task[None] | None = None
         self._listeners: list[TopicListener] = []
         self._cluster_listeners: list[Callable[[], None]] = []
         self._folders = {
@@ -119,6 +126,12 @@ class Catalog:
     def is_alone(self) -> bool:
         """Whether nobody but this broker writes to the store."""
         return isinstance(self.store, EmbeddedStore)
+
+    async def close(self) -> None:
+        self._doubted.clear()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
 
     def subscribe(self, listener: TopicListener) -> None:
         self._listeners.append(listener)
@@ -156,18 +169,57 @@ class Catalog:
         self.in_doubt = False
 
     async def refresh(self, paths: Collection[str]) -> None:
-        """Does not wait for what others wrote there to be told."""
+        """Does not wait for what others wrote there to be told. What is found counts even if it is older than what was
+        known, unless something else was learned while it was read."""
         if paths:
             await self._check_cluster()
         for path in paths:
             folder, _, name = path.rpartition("/")
             if told := self._folders.get(folder):
+                known = self._age(folder, name)
+                content: Versioned | None
                 try:
-                    told(name, await self.store.get(path))
+                    content = await self.store.get(path)
                 except NoNode:
-                    told(name, None)
+                    content = None
                 except CoordinationError as error:
                     raise unreadable(error) from error
+                if self._age(folder, name) == known:
+                    self._certain = path
+                try:
+                    told(name, content)
+                finally:
+                    self._certain = ""
+
+    def _age(self, folder: str, name: str) -> int | None:
+        """How new what is known of it is, as a number that rises unless the store goes back."""
+        if folder == TOPICS:
+            return self._versions.get(name)
+        broker = self._image.brokers.get(int(name)) if folder == BROKERS and name.isdigit() else None
+        return broker.epoch if broker is not None else None
+
+    def _counts(self, folder: str, name: str, age: int) -> bool:
+        """Whether what was told is to be believed now: if it is older than what is known, it is asked about first."""
+        path, known = f"{folder}/{name}", self._age(folder, name)
+        if known is None or age >= known:
+            return True
+        if self._certain == path:
+            log.warning("ZooKeeper has gone back to an older state of a node", extra={"node": path})
+            return True
+        self._doubted[path] = None
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look_again())
+        return False
+
+    async def _look_again(self) -> None:
+        while self._doubted:
+            paths, self._doubted = self._doubted, {}
+            try:
+                await self.refresh(paths)
+            except ApiError as error:
+                self._doubted = {**paths, **self._doubted}
+                log.debug("looked at again later: %s", error)
+                await asyncio.sleep(LOOK_AGAIN_S)
 
     def _session(self, session: Session) -> None:
         self._is_doubtful = True
@@ -249,8 +301,7 @@ class Catalog:
             return
         with _foreign_left_alone():
             node = BrokerNode.decode(name, content)
-            known = self._image.brokers.get(node.broker.node_id)
-            if known is not None and known.epoch > node.broker.epoch:
+            if not self._counts(BROKERS, name, node.broker.epoch):
                 return  # of a former life
             self._broker_versions[node.broker.node_id] = node.version
             if self._image.brokers.get(node.broker.node_id) != node.broker:
@@ -299,7 +350,8 @@ class Catalog:
             node = TopicNode.decode(name, content)
             self._foreign.discard(name)
             known = self._image.topics.get(name)
-            if known is not None and known.topic_id == node.topic.topic_id and self._versions[name] > node.version:
+            is_known = known is not None and known.topic_id == node.topic.topic_id
+            if is_known and not self._counts(TOPICS, name, node.version):
                 return  # this broker has written since
             self._versions[name] = node.version
             if node.topic != self._image.topics.get(name):

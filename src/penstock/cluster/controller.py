@@ -33,6 +33,8 @@ from penstock.protocol.errors import ApiError
 log = logging.getLogger("penstock.controller")
 
 AGAIN_S = 0.2  # until something that failed is tried again
+CONFLICTS_MAX = 5  # one after another, until it is tried more seldom, and told
+SELDOM_S = 2.0
 PARTITIONS_PER_WRITE = 4000
 TOPICS_PER_WRITE = 200
 TOPICS_PER_LOOK = 500  # then others get their turn
@@ -70,6 +72,7 @@ class Controller:
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._brokers = dict(image.brokers)
+        self._conflicts = 0  # one after another
         catalog.subscribe(self)
         catalog.on_cluster(self._cluster_changed)
         store.on_session(self._session)
@@ -176,15 +179,27 @@ class Controller:
                     await self._compete()
                 while self._dirty and self.term is not None:
                     await self._settle_some(self.term)
-            except Conflict:
+                    self._conflicts = 0
+            except Conflict as conflict:
                 await self._check_term()
-                self._again()
+                await self._rest_from_conflicts(conflict)
             except (CoordinationError, ApiError, ForeignNode) as error:
                 log.warning("can't decide now: %s", error)
                 self._again()
             except Exception:
                 log.exception("a decision failed: it will be tried again")
                 self._again()
+
+    async def _rest_from_conflicts(self, conflict: Conflict) -> None:
+        """Others write too, and then it is soon tried again. What goes on for long is something else."""
+        self._conflicts += 1
+        if self._conflicts >= CONFLICTS_MAX:
+            log.warning(
+                "can't decide: what is written is not what is known of it",
+                extra={"nodes": str(conflict), "attempts": self._conflicts},
+            )
+            await asyncio.sleep(SELDOM_S)
+        self._again()
 
     def _again(self) -> None:
         asyncio.get_running_loop().call_later(AGAIN_S, self._wake.set)

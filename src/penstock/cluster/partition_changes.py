@@ -15,11 +15,12 @@ from penstock.cluster.catalog import Catalog, Conflict
 from penstock.cluster.coordination import Coordination
 from penstock.cluster.model import ClusterImage, PartitionState
 from penstock.cluster.nodes import TopicNode
-from penstock.protocol.errors import ApiError
+from penstock.protocol.errors import ApiError, ErrorCode
 
 log = logging.getLogger("penstock.replication")
 
 ATTEMPTS = 10
+CONFLICT_REST_S = 0.01  # and as much more with every attempt
 FIND_OUT_S = 0.1
 
 Change = Callable[[PartitionState], PartitionState | None]
@@ -55,12 +56,16 @@ class PartitionChanges:
 
     async def touch(self, name: str) -> None:
         """Writes the topic as it is: what others were about to write to it fails. Raises ApiError."""
-        while (topic := self._image.topics.get(name)) is not None:
+        for attempt in range(ATTEMPTS):
+            topic = self._image.topics.get(name)
+            if topic is None:
+                return
             try:
                 await self._catalog.write_topics([topic])
                 return
             except Conflict:
-                continue
+                await asyncio.sleep(attempt * CONFLICT_REST_S)
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"others keep changing {name}")
 
     async def _work(self) -> None:
         while self._waiting:
@@ -103,12 +108,14 @@ class PartitionChanges:
             try:
                 await self._catalog.write_topics([replace(topic, partitions=tuple(partitions))])
             except Conflict:
-                await asyncio.sleep(0)
+                await asyncio.sleep(attempt * CONFLICT_REST_S)
                 continue
             for waiting in self._waiting.get(name, ()):  # a write of this broker's own takes nothing from them
                 if waiting.version == version:
                     waiting.version = version + 1
             return made
+        else:
+            log.warning("in-sync replicas not changed: others keep changing the topic", extra={"topic": name})
         return [False] * len(asked)
 
     async def close(self) -> None:
