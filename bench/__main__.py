@@ -17,6 +17,7 @@ from bench import (
     cells,
     client,
     cluster,
+    cold,
     failover,
     groups,
     jars,
@@ -34,12 +35,13 @@ from bench.peers import BrokerFailed, Peer, end_on_sigterm, kafka, penstock
 from bench.results import KAFKA, KAFKA_DURABLE, OURS, OURS_DURABLE, Results
 
 OUT = Path(__file__).with_name("out")
+BESIDE_READERS = "cold"
 ALONE = ("startup", "partitions", "log", "crash", "idle", "compaction", "promises", "groups", "client", "retries")
 CLUSTER = ("failover", "catch-up", "metadata")
 SPARK = ("spark", "archive", "worker-memory")
 OUTAGES, QUICK_OUTAGES, KAFKA_OUTAGES = 30, 3, 5
 EPILOG = f"""\
-cells: {", ".join(cell.name for cell in cells.CELLS)}
+cells: {", ".join(cell.name for cell in cells.CELLS)}, {BESIDE_READERS}
 alone: {", ".join(ALONE)}
 three brokers: {", ".join(cell.name for cell in cluster.CELLS)}, {", ".join(CLUSTER)}
 with Spark: {", ".join(SPARK)}
@@ -90,6 +92,12 @@ def wants(options: argparse.Namespace, name: str) -> bool:
 
 def compare(options: argparse.Namespace, work: Path, results: Results) -> None:
     chosen = cells.choose(options.cells)
+    if wants(options, BESIDE_READERS):
+        gigabytes = 0.5 if options.quick else 3.0
+        try:
+            cold.compare(work, results, options.rounds, gigabytes, not options.no_kafka)
+        except (BrokerFailed, LoadFailed, OSError) as failure:
+            results.fail("old data", failure)
     if not chosen:
         return
     with contextlib.ExitStack() as stack:
@@ -106,7 +114,7 @@ def compare(options: argparse.Namespace, work: Path, results: Results) -> None:
                 results.failures.append(f"Kafka: {missing}")
                 print(f"  without Kafka: {missing}", flush=True)
         contest = cells.Contest(peers, options.seconds, options.acks)
-        results.comparisons = contest.play(chosen, options.rounds)
+        results.comparisons += contest.play(chosen, options.rounds)
         results.failures += contest.failures
 
 
