@@ -13,6 +13,7 @@ from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from penstock.protocol.record_batch import read_batches, read_records
 from penstock.server.handlers.fetch import READ_NOW_MAX
+from penstock.storage.disk import Disk, File
 from tests.fakes import turns
 from tests.server.rooms import Rooms, batch, fetch, produce
 
@@ -107,6 +108,49 @@ async def test_what_a_partition_says_when_it_can_not_be_fetched(rooms: Rooms, ve
         rooms.set_leader_epoch("t", 5)
         for epoch, code in ((4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH), (5, 0)):
             assert only(await client.ask(fetch(topic, epoch=epoch), version)).error_code == code
+
+
+class UnreadableFile(File):
+    """While its disk fails, it can't be read."""
+
+    __slots__ = ("disk",)
+
+    def read(self, size: int, position: int) -> bytes:
+        if self.disk.fails:
+            raise OSError(5, "Input/output error")
+        return super().read(size, position)
+
+
+class UnreadableDisk(Disk):
+    fails = False
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
+        file = UnreadableFile(path, create=create, writable=writable)
+        file.disk = self
+        return file
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["the records", "where they begin"])
+async def test_a_disk_that_can_not_be_read_is_a_storage_error_and_costs_no_connection(
+    tmp_path: Path, known: bool
+) -> None:
+    """Whether a fetch takes the short way or not, and whatever it wanted to read."""
+    disk = UnreadableDisk()
+    rooms = Rooms(tmp_path / "unreadable", disk=disk)
+    rooms.create_topic("t")
+    client = rooms.connect()
+    await client.ask(produce("t", batch()), 9)
+    for _ in range(3):
+        assert offsets(only(await client.ask(fetch("t"), 11))) == [0]
+    assert client.connection.memo is not None
+    await client.ask(produce("t", batch()), 9)
+    for _ in range(2):
+        await client.ask(fetch("t"), 11)
+    disk.fails = True
+    assert only(await client.ask(fetch("t", 1 if known else 0), 11)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    disk.fails = False
+    assert offsets(only(await client.ask(fetch("t", 1), 11))) == [1]
+    await rooms.close()
 
 
 async def test_a_stopped_partition_is_a_storage_error(tmp_path: Path) -> None:

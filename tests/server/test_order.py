@@ -16,7 +16,7 @@ from penstock.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from penstock.protocol.messages.fetch import FetchResponse
+from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.protocol.messages.produce import ProduceResponse
 from penstock.transport import connection as connections
@@ -209,8 +209,25 @@ async def test_what_stands_behind_an_answer_that_can_not_be_sent_is_not_carried_
         raise ConnectionResetError
 
     client.connection._send = reset
-    waiting = fetch("t", 10, wait_ms=600_000)
-    client.sock.send(client.frame(produce("t", batch(), acks=1), 9) + client.frame(waiting))
+    behind = request_frame(produce("t", batch(), 1, acks=0), 9, 1, "client")
+    client.sock.send(client.frame(produce("t", batch(), acks=1), 9) + behind)
+    await until(lambda: client.connection.closed)
+    await rooms.idle()
+    assert rooms.partition("t").log.end_offset == 4
+    assert rooms.partition("t", 1).log.end_offset == 0
+
+
+async def test_a_wait_that_begins_as_its_connection_is_closed_is_given_up(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, begin = rooms.connect(), rooms.context.fetch_sessions.begin
+
+    def close_and_begin(request: FetchRequest) -> object:
+        client.connection.close()
+        return begin(request)
+
+    monkeypatch.setattr(rooms.context.fetch_sessions, "begin", close_and_begin)
+    await client.send(fetch("t", wait_ms=600_000), 11)
     await until(lambda: client.connection.closed)
     await turns()
     assert not rooms.partition("t").fetchers
@@ -313,9 +330,25 @@ async def test_answers_to_a_slow_reader_are_bounded(rooms: Rooms) -> None:
 async def test_one_connection_with_much_to_do_lets_others_have_their_turn(
     rooms: Rooms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the reason for which a request was put off, it is carried out in the end."""
+    """Each second request has the turn carried out in its midst, which makes it no other turn."""
     monkeypatch.setattr(type(rooms.turn), "is_long", True)
-    assert turns_of_the_loop.LONG_MS > 0
+    busy, other = rooms.connect(), rooms.connect()
+    for _ in range(3):
+        await busy.ask(produce("t", batch(), acks=1), 9)
+    requests = [(produce("t", batch(), acks=1), 9), (VERSIONS, 4)] * 20
+    busy.sock.send(b"".join(busy.frame(request, version) for request, version in requests))
+    other.sock.send(other.frame(VERSIONS, 4))
+    await until(other.has_answer)
+    assert rooms.partition("t").log.end_offset < 10
+    for _ in requests:
+        await busy.receive()
+    assert rooms.partition("t").log.end_offset == 23
+
+
+async def test_whatever_the_reason_for_which_a_request_was_put_off_it_is_carried_out_in_the_end(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(rooms.turn), "is_long", True)
     client = rooms.connect()
     requests = [
         *[(produce("t", batch(), acks=1), 9)] * 3, *[(fetch("t"), 11)] * 3, *[(produce("t", batch()), 9)] * 3,

@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from penstock.protocol import short
 from penstock.protocol.compression import Compression
-from penstock.protocol.errors import ErrorCode
+from penstock.protocol.errors import CorruptBatch, ErrorCode
 from penstock.protocol.messages.produce import PartitionProduceResponse, ProduceRequest
 from penstock.protocol.record_batch import (
     BASE_TIMESTAMP_AT,
@@ -277,6 +277,21 @@ async def test_a_record_dated_behind_all_time_is_refused_and_takes_no_other_answ
         client.sock.send(client.frame(produce("t", sent, acks=1), 9))
     assert only(await hostile.receive()).error_code == ErrorCode.INVALID_TIMESTAMP
     assert only(await honest.receive()).base_offset == 6
+
+
+async def test_a_refusal_of_whatever_kind_takes_no_other_answer_of_its_turn_with_it(rooms: Rooms) -> None:
+    hostile, honest = rooms.connect(), rooms.connect()
+    for client in (hostile, honest):
+        for _ in range(3):
+            assert only(await client.ask(produce("t", batch(), acks=1), 9)).error_code == 0
+    for client in (hostile, honest):
+        client.sock.send(client.frame(produce("t", batch(), acks=1), 9))
+        client.connection._readable()
+    promises = rooms.router._produce.promises
+    connection, correlation_id, route, _, failures = promises[0]
+    promises[0] = (connection, correlation_id, route, CorruptBatch("torn"), failures)
+    assert only(await hostile.receive()).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert only(await honest.receive()).base_offset == 7
 
 
 async def test_the_newest_time_of_records_that_are_not_in_order_is_found(rooms: Rooms) -> None:

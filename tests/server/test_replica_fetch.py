@@ -20,6 +20,7 @@ from penstock.protocol.messages.fetch import (
     ReplicaState,
 )
 from penstock.protocol.messages.produce import ProduceResponse
+from penstock.replication.in_sync import UNKNOWN, InSyncReplicas
 from penstock.server import replica_fetch
 from penstock.server.fast_replica import ReplicaMemo
 from tests.fakes import until
@@ -170,6 +171,57 @@ async def test_a_follower_whose_epoch_ends_earlier_here_is_told_where(rooms: Roo
     assert data.diverging_epoch is not None
     assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (3, 1)
     assert rooms.partition(TOPIC).high_watermark == 0
+
+
+async def begins_at_2(rooms: Rooms) -> Follower:
+    """The first two of three records are deleted, and what was known of their epochs with them."""
+    await rooms.connect().send(produce(TOPIC, batch(3), 0, acks=1), 9)
+    await until(lambda: rooms.partition(TOPIC).log.end_offset == 3)
+    follower = Follower(rooms)
+    await follower.fetch({0: 3})
+    await follower.fetch({}, wait_ms=0)
+    store = rooms.partition(TOPIC).log
+    store.advance_start(2)
+    assert (store.epochs.epochs, store.epochs.starts) == ([3], [2])
+    return follower
+
+
+def in_sync_of(rooms: Rooms) -> InSyncReplicas:
+    in_sync = rooms.partition(TOPIC).in_sync
+    assert in_sync is not None
+    return in_sync
+
+
+async def test_records_of_an_epoch_that_is_unknown_here_count_for_nothing_beyond_where_the_log_begins(
+    rooms: Rooms,
+) -> None:
+    """What they are nobody knows: the leader's own are others."""
+    follower = await begins_at_2(rooms)
+    in_sync_of(rooms).forget(FOLLOWER)
+    data = (await follower.fetch({0: 3}, last=1, wait_ms=0))[0]
+    assert (data.error_code, bytes(data.records)) == (0, b"")
+    assert data.diverging_epoch is not None
+    assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (-1, -1)
+    assert in_sync_of(rooms).position(FOLLOWER) == UNKNOWN
+
+
+async def test_records_of_an_epoch_that_is_unknown_here_do_not_matter_where_all_of_them_are_deleted(
+    rooms: Rooms,
+) -> None:
+    follower = await begins_at_2(rooms)
+    data = (await follower.fetch({0: 2}, last=1))[0]
+    assert data.error_code == 0
+    assert bytes(data.records)
+    assert in_sync_of(rooms).position(FOLLOWER) == 2
+
+
+@pytest.mark.parametrize("last", [1, 3])
+async def test_a_fetch_below_where_the_log_begins_counts_for_nothing(rooms: Rooms, last: int) -> None:
+    follower = await begins_at_2(rooms)
+    data = (await follower.fetch({0: 1}, last=last))[0]
+    assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert data.log_start_offset == 2
+    assert in_sync_of(rooms).position(FOLLOWER) == 3
 
 
 async def test_a_fetch_behind_the_end_counts_for_nothing_where_no_epoch_is_named(rooms: Rooms) -> None:

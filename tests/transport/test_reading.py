@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
+from typing import Any
+
 import pytest
 
-from penstock.transport.connection import LARGE_FIRST, LARGE_KEPT_MAX, SLOTS_MAX
+from penstock.transport.connection import LARGE_FIRST, LARGE_KEPT_MAX, SLOTS_MAX, Connection
 from penstock.transport.turn import BUFFERS_PER_TURN, RECEIVE_BYTES
 from tests.fakes import framed, request, turns, until
 from tests.transport.conftest import Wires
@@ -82,6 +87,45 @@ async def test_what_stands_behind_a_frame_that_closed_the_connection_is_not_carr
     await peer.send(framed(bad) + framed(request("n")))
     assert await peer.closed()
     assert wires.router.frames == [bad]
+
+
+class ClosingMemo:
+    """It takes care of a request, and in doing so finds that nobody is there any more."""
+
+    ran = 0
+
+    def run(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
+        self.ran += 1
+        connection.close()
+        return True
+
+
+async def test_what_stands_behind_a_frame_that_a_memo_took_care_of_is_not_carried_out_if_it_closed(
+    wires: Wires,
+) -> None:
+    connection, peer = wires.connect()
+    memo = connection.memo = ClosingMemo()
+    await peer.send(framed(request("n")) + framed(request("n")))
+    assert await peer.closed()
+    assert memo.ran == 1
+
+
+class BrokenSocket(socket.socket):
+    """Its error is told of in no other way any more."""
+
+    def getsockopt(self, level: int, name: int, size: int = 0) -> Any:
+        return errno.ECONNRESET if name == socket.SO_ERROR else super().getsockopt(level, name)
+
+
+async def test_an_error_that_the_loop_told_of_with_bytes_is_found_in_the_middle_of_a_large_frame(wires: Wires) -> None:
+    connection, peer = wires.connect()
+    await peer.send(framed(request("n", LARGE))[: LARGE // 2])
+    await until(lambda: wires.memory.used > 0)
+    sound = connection.sock
+    connection.sock = BrokenSocket(fileno=os.dup(sound.fileno()))
+    peer.send_now(b"more")
+    await until(lambda: connection.closed)
+    sound.close()
 
 
 # ---- memory
