@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import statistics
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from bench import jars
-from bench.cells import MEGABYTE_BATCH
+from bench.cells import MEGABYTE_BATCH, SETTLE_S
 from bench.loader import Figures, LoadFailed, load
 from bench.peers import Peer, kafka, penstock
 from bench.results import KAFKA, OURS, Comparison, Results
@@ -52,6 +53,7 @@ def compare(work: Path, results: Results, rounds: int, gigabytes: float, with_ka
 
 def _fill(peer: Peer, gigabytes: float) -> None:
     peer.create_topics([OLD, NEW], 1)
+    time.sleep(SETTLE_S)
     batches = {"batch_bytes": MEGABYTE_BATCH, "connections": 2, "in_flight": 4, "bytes_max": gigabytes * 1e9}
     load("produce", peer.port, topic=OLD, seconds=READING_S_MAX, acks=1, **batches)
 

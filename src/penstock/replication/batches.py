@@ -16,8 +16,8 @@ CONTROL: Final = 0x20
 CODEC_LAST: Final = 4  # zstd
 ATTRIBUTES_OF_CLIENTS: Final = 0x1F
 RECORD_SIZE_MIN: Final = 7  # with neither key nor value nor headers
-# Compressed. Each has an offset delta of its own, so that the best codecs do not get the emptiest records below half a
-# byte. A header that could claim more would use up a segment's offsets, 2**31, with a few bytes.
+# Compressed. Each has an offset delta of its own, so that the best codecs do not get the emptiest records below a third
+# of a byte. A header that could claim any count would use up a segment's offsets, 2**31, with a few bytes.
 RECORDS_PER_BYTE_MAX: Final = 64
 
 _int64 = Struct(">q").pack_into
