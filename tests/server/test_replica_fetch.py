@@ -173,6 +173,18 @@ async def test_a_follower_whose_epoch_ends_earlier_here_is_told_where(rooms: Roo
     assert rooms.partition(TOPIC).high_watermark == 0
 
 
+async def test_it_is_told_so_where_its_log_is_just_as_long_as_the_leader_s(rooms: Rooms) -> None:
+    """It has another batch there, of an epoch that the leader has none of."""
+    follower, producer = Follower(rooms), rooms.connect()
+    await follower.begin()
+    await write(rooms, producer)
+    await follower.receive()
+    data = (await follower.fetch({0: 1}, last=2))[0]
+    assert data.diverging_epoch is not None
+    assert data.diverging_epoch.epoch < 2
+    assert rooms.partition(TOPIC).high_watermark == 0
+
+
 async def begins_at_2(rooms: Rooms) -> Follower:
     """The first two of three records are deleted, and what was known of their epochs with them."""
     await rooms.connect().send(produce(TOPIC, batch(3), 0, acks=1), 9)

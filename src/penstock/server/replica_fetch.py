@@ -187,11 +187,12 @@ class ReplicaSession:
             self.ready[place] = None
             return
         store = partition.log
-        if store.start_offset <= asked.fetch_offset <= store.end_offset and not self._diverges(partition, asked):
+        diverges = self._diverges(partition, asked) is not None
+        if store.start_offset <= asked.fetch_offset <= store.end_offset and not diverges:
             self._replicas.fetched(partition, self.replica, asked.fetch_offset, now_ms)
             self._replicas.low_watermarks.begins_at(partition, self.replica, asked.log_start_offset)
             self._note_outsider(place)
-        if store.end_offset != asked.fetch_offset:
+        if diverges or store.end_offset != asked.fetch_offset:
             self.ready[place] = None
 
     def _note_outsider(self, place: Place) -> None:
