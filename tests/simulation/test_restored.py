@@ -7,7 +7,9 @@ import copy
 from pathlib import Path
 
 from penstock.cluster.coordination import Create, Delete
+from penstock.cluster.model import NO_LEADER
 from penstock.cluster.nodes import TopicNode
+from penstock.replication.epochs_ahead import SKIPPED as EPOCHS_SKIPPED
 from penstock.testing.tree import Tree
 from tests.rules.telling import ALL, TOPIC, tell, write
 from tests.simulation.attacks import in_sync, stored
@@ -76,5 +78,75 @@ def test_brokers_that_run_take_up_with_a_zookeeper_that_was_restored_from_an_old
         client.forget_leader(TOPIC)
         await write(cluster, client, 1, "later")
         await cluster[1].start()
+
+    tell(restored, tmp_path, rule=True)
+
+
+async def led_by_others_since(cluster: SimulatedBrokers, client: Client, turns: int) -> Tree:
+    """ZooKeeper's data as they were before leaders changed, each of whom has written something."""
+    await client.create(TOPIC, ALL, min_insync_replicas=2)
+    await write(cluster, client, 4)
+    await cluster.until_in_sync(TOPIC)
+    former = copy.deepcopy(cluster.zookeeper.tree)
+    for turn in range(turns):
+        for number in (1, 2):
+            cluster[number].kill()
+            gone = (number, NO_LEADER)
+            await cluster.until("another leads", lambda gone=gone: cluster[3].knows(TOPIC).leader not in gone)
+            client.forget_leader(TOPIC)
+            await write(cluster, client, 2, f"turn {turn} of {number}")
+            await cluster[number].start()
+            await cluster.until_in_sync(TOPIC)
+    return former
+
+
+def test_epochs_are_not_given_out_again_by_a_zookeeper_that_was_restored_while_all_were_down(tmp_path: Path) -> None:
+    """What was written since is lost, as far as it is; but replicas must not hold different records for ever."""
+
+    async def restored(cluster: SimulatedBrokers, client: Client) -> None:
+        former = await led_by_others_since(cluster, client, 4)
+        cluster[2].kill()
+        await cluster.until("another leads", lambda: cluster[3].knows(TOPIC).leader not in (2, NO_LEADER))
+        client.forget_leader(TOPIC)
+        await write(cluster, client, 2, "the last")
+        for number in (1, 3):
+            cluster[number].kill()
+        await asyncio.sleep(5)
+        await restore(cluster, former)
+        client.histories.clear()
+        for _ in range(2):
+            for number in ALL:
+                await cluster[number].start()
+            await asyncio.sleep(5)
+            client.forget_leader(TOPIC)
+            await write(cluster, client, 3, f"again {cluster.loop.time()}")
+            await asyncio.sleep(30)
+            for number in ALL:
+                cluster[number].kill()
+            await asyncio.sleep(3)
+        for number in ALL:
+            await cluster[number].start()
+        client.forget_leader(TOPIC)
+        assert any("gone back to an older leader epoch" in line for line in cluster.trace)
+
+    tell(restored, tmp_path, rule=True)
+
+
+def test_brokers_that_run_get_a_later_epoch_from_a_zookeeper_that_was_restored(tmp_path: Path) -> None:
+    """They hold roles of later epochs than it knows, and would take up no others."""
+
+    async def restored(cluster: SimulatedBrokers, client: Client) -> None:
+        former = await led_by_others_since(cluster, client, 2)
+        await restore(cluster, former)
+        await asyncio.sleep(10)
+        client.forget_leader(TOPIC)
+        await write(cluster, client, 3, "later")
+        assert {broker.knows(TOPIC).leader_epoch > EPOCHS_SKIPPED for broker in cluster.up} == {True}
+        await cluster.until_in_sync(TOPIC)
+        leader = cluster.leader(TOPIC)
+        cluster[leader].kill()
+        client.forget_leader(TOPIC)
+        await write(cluster, client, 1, "and others")
+        await cluster[leader].start()
 
     tell(restored, tmp_path, rule=True)

@@ -302,9 +302,11 @@ class Partitions:
             return None
         store = self._open_log(topic, index)
         committed = None if len(state.replicas) == 1 else self._high_watermarks.of(topic.topic_id, index)
+        # ZooKeeper may have gone back to an older epoch: see epochs_ahead.py.
+        epoch = state.leader_epoch if committed is None else max(state.leader_epoch, store.epochs.latest)
         partition = Partition(
             name, topic.topic_id, index, store, self._promised(topic),
-            state.leader_epoch, self._turn, self._committer, topic.internal, committed,
+            epoch, self._turn, self._committer, topic.internal, committed,
         )  # fmt: skip
         self._open[(name, index)] = partition
         self._take_role(partition, state, opened=True)
@@ -335,8 +337,10 @@ class Partitions:
 
     def _take_role(self, partition: Partition, state: PartitionState, *, opened: bool = False) -> None:
         """As the leader of an epoch, or not."""
-        if state.leader_epoch < partition.leader_epoch:
-            return  # roles do not go back
+        if state.leader_epoch < partition.leader_epoch:  # roles do not go back
+            if opened:
+                partition.follow(partition.leader_epoch)
+            return
         may_commit = commits(state, partition.settings.min_insync_replicas)
         min_insync = insync_needed(state, partition.settings.min_insync_replicas)
         now_ms = self._turn.steady_ms()

@@ -17,6 +17,7 @@ from penstock.cluster.model import NO_LEADER, ClusterImage, PartitionState, Topi
 from penstock.cluster.partition_changes import PartitionChanges
 from penstock.cluster.settings import BrokerSettings
 from penstock.protocol.errors import ApiError
+from penstock.replication.epochs_ahead import EpochsAhead
 from penstock.replication.fetcher import Fetcher
 from penstock.replication.low_watermarks import LowWatermarks
 from penstock.replication.partition import Partition
@@ -59,6 +60,7 @@ class Replicas:
         self._image = image
         self._settings = settings
         self._changes = changes
+        self._epochs_ahead = EpochsAhead(image, changes)
         self._upkeep = upkeep
         self._network = network
         self._address_of = address_of
@@ -123,6 +125,9 @@ class Replicas:
         key = (topic.name, index)
         partition = self._partitions.get(topic.name, index)
         if partition is None:
+            return
+        if self._epochs_ahead.is_ahead(partition, state):
+            self._unfollow(key)
             return
         followed = self._followed.get(key)
         if followed is not None and followed == (partition, state.leader, state.leader_epoch):
@@ -277,6 +282,7 @@ class Replicas:
 
     def _look(self) -> None:
         self._close_idle()
+        self._epochs_ahead.look()
         now_ms, lag_ms = self.turn.steady_ms(), self._settings.get("replica.lag.time.max.ms")
         for partition in self._partitions.opened():
             in_sync = partition.in_sync
