@@ -9,10 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.app import StartError
 from penstock.cluster.catalog import Catalog
 from penstock.cluster.coordination import Create, Delete, Disconnected, Operation
 from penstock.cluster.model import TopicState
-from penstock.cluster.nodes import DELETIONS, ClusterNode, TopicNode
+from penstock.cluster.nodes import (
+    DELETIONS,
+    FOLDERS,
+    BrokerEpochNode,
+    ClusterNode,
+    ControllerEpochNode,
+    ProducerIdsNode,
+    TopicNode,
+    save,
+)
 from penstock.cluster.zookeeper_follow import IDENTITY
 from penstock.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -39,6 +49,10 @@ def folders(cluster: SimulatedBrokers, number: int, end: str) -> list[str]:
 
 def id_of(cluster: SimulatedBrokers) -> str:
     return TopicNode.decode(TOPIC, stored(cluster)).topic.topic_id.hex()
+
+
+def contents(tree: Tree) -> dict[str, tuple[bytes, int]]:
+    return {path: (node.data, node.version) for path, node in tree._nodes.items()}
 
 
 async def by_hand(cluster: SimulatedBrokers, *operations: Operation) -> None:
@@ -173,11 +187,13 @@ def test_brokers_go_on_with_what_they_knew_when_zookeeper_comes_back_without_it(
         saved, cluster.zookeeper.tree = copy.deepcopy(cluster.zookeeper.tree), Tree()
         cluster.zookeeper.sessions.clear()
         if other:
-            made = [Create("/topics"), Create(DELETIONS), Create(ClusterNode.path, ClusterNode("another").encode())]
-            cluster.zookeeper.tree.apply(made, 0)
+            nodes = (ClusterNode("another"), ProducerIdsNode(0), BrokerEpochNode(0), ControllerEpochNode(0))
+            cluster.zookeeper.tree.apply([*(Create(path) for path in FOLDERS), *(save(node) for node in nodes)], 0)
+        untouched = contents(cluster.zookeeper.tree)
         cluster.zookeeper.start()
         await asyncio.sleep(5)
         await write(cluster, client, 3, "meanwhile")
+        assert contents(cluster.zookeeper.tree) == untouched, "what is not this cluster's is left alone"
         assert all(cluster[number].knows(TOPIC).isr == tuple(ALL) for number in ALL)
         assert sum("ZooKeeper has lost the nodes" in line for line in cluster.trace) <= 6 * len(ALL)
         cluster.zookeeper.stop()
@@ -190,6 +206,25 @@ def test_brokers_go_on_with_what_they_knew_when_zookeeper_comes_back_without_it(
         await write(cluster, client, 1, "later")
 
     tell(emptied_and_restored, tmp_path, rule=True)
+
+
+@pytest.mark.parametrize("empty", [True, False], ids=["empty", "of another cluster"])
+def test_a_broker_that_starts_leaves_a_zookeeper_alone_that_is_not_its_cluster_s(empty: bool, tmp_path: Path) -> None:
+    """It would make a cluster where there is none, and then be told that it belongs to another."""
+
+    async def scenario() -> None:
+        async with SimulatedBrokers(tmp_path, 2, 1) as cluster:
+            for number in (1, 2):
+                await cluster[number].stop()
+            cluster.zookeeper.tree = Tree()
+            if not empty:
+                cluster.zookeeper.tree.apply([save(ClusterNode("another"))], 0)
+            untouched = contents(cluster.zookeeper.tree)
+            with pytest.raises(StartError, match="but this ZooKeeper holds none" if empty else "but this is cluster a"):
+                await cluster[1].start()
+            assert contents(cluster.zookeeper.tree) == untouched
+
+    simulate(1, scenario)
 
 
 def test_a_topic_that_was_deleted_is_gone_from_all_disks_and_so_is_the_note(tmp_path: Path) -> None:

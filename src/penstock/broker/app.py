@@ -146,6 +146,8 @@ class Broker:
         self._store = await world.open_store(settings, self.data_dir)
         self.has_store = True
         self._catalog = Catalog(self._store, self.image, settings, node_id)
+        if known is not None and known.cluster_id and self._in_cluster:  # or it would make one where there is none
+            folder.check(self.data_dir, known, node_id, await self._catalog.find_cluster())
         await self._catalog.load(world.random_bytes)
         identity = known or folder.new(world.random_bytes, node_id)
         folder.check(self.data_dir, identity, node_id, self.image.cluster_id)
@@ -188,7 +190,7 @@ class Broker:
         loop, now_ms, catalog, image = asyncio.get_running_loop(), world.now_ms, self._catalog, self.image
         self.administration = Administration(catalog, image, settings, node_id, world.random_bytes)
         self._membership = Membership(
-            self._store, node_id, self._identity.folder, world.random_bytes, self._was_replaced
+            self._store, node_id, self._identity.folder, world.random_bytes, catalog.of_cluster, self._was_replaced
         )
         self._network = world.network(loop, self._turn, client_id_of(node_id, self._identity.folder))
         self._peers = Peers(self._network, self._address_of)

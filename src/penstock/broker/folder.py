@@ -85,7 +85,8 @@ def check(data_dir: Path, known: Identity, node_id: int, cluster_id: str) -> Non
             "choose another folder with --data."
         )
     if known.cluster_id and known.cluster_id != cluster_id:
+        found = f"this is cluster {cluster_id}" if cluster_id else "this ZooKeeper holds none"
         raise FolderError(
-            f"{data_dir} belongs to cluster {known.cluster_id}, but this is cluster {cluster_id}. Choose another "
+            f"{data_dir} belongs to cluster {known.cluster_id}, but {found}. Choose another "
             "folder with --data, or the ZooKeeper (and its chroot) of that cluster with --zookeeper."
         )

@@ -44,6 +44,7 @@ from penstock.cluster.nodes import (
     FOLDERS,
     GROUP_CONFIGS,
     TOPICS,
+    UNWRITTEN,
     BrokerConfigNode,
     BrokerEpochNode,
     BrokerNode,
@@ -224,21 +225,37 @@ class Catalog:
     def _session(self, session: Session) -> None:
         self._is_doubtful = True
 
-    async def _check_cluster(self) -> None:
-        """Raises ApiError if ZooKeeper has lost this cluster's nodes, or holds another's: they say nothing about this
-        one, and nothing is written between them."""
-        if self.is_alone:
-            return
+    async def find_cluster(self) -> str:
+        """The id of the cluster that the store holds; "" if it holds none. Nothing is made for that."""
+        found = await self._find_cluster()
+        return found.cluster_id if found is not None else ""
+
+    async def _find_cluster(self) -> ClusterNode | None:
         try:
-            found = ClusterNode.decode(await self.store.get(ClusterNode.path)).cluster_id
+            return ClusterNode.decode(await self.store.get(ClusterNode.path))
         except NoNode:
-            found = "none"
+            return None
         except (CoordinationError, ForeignNode) as error:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"Cluster state can't be read: {error}") from error
-        if found != self._image.cluster_id:
-            problem = f"ZooKeeper holds cluster {found}, and this broker belongs to {self._image.cluster_id}"
+
+    async def of_cluster(self) -> list[Operation]:
+        """What a write depends on that would be possible between another cluster's nodes, too. Raises ApiError if these
+        are not this cluster's."""
+        version = await self._check_cluster()
+        return [] if self.is_alone else [Check(ClusterNode.path, version)]
+
+    async def _check_cluster(self) -> int:
+        """Raises ApiError if ZooKeeper has lost this cluster's nodes, or holds another's: they say nothing about this
+        one, and nothing is written between them. The version of the node that tells."""
+        if self.is_alone:
+            return UNWRITTEN
+        found = await self._find_cluster()
+        if found is None or found.cluster_id != self._image.cluster_id:
+            name = found.cluster_id if found is not None else "none"
+            problem = f"ZooKeeper holds cluster {name}, and this broker belongs to {self._image.cluster_id}"
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, problem)
         self._is_doubtful = False
+        return found.version
 
     async def read(self, path: str) -> Versioned:
         try:

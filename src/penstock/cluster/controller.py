@@ -20,6 +20,7 @@ from penstock.cluster.coordination import (
     Check,
     Coordination,
     CoordinationError,
+    Delete,
     NodeExists,
     NoNode,
     Session,
@@ -87,10 +88,10 @@ class Controller:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.term is not None and self._store.connected:
-            self.term = None
-            try:  # not to be waited for until the session expires
-                await self._store.delete(ControllerNode.path)
+        term, self.term = self.term, None
+        if term is not None and self._store.connected:
+            try:  # not to be waited for until the session expires; of a later term nothing is deleted
+                await self._store.multi([term.condition, Delete(ControllerNode.path)])
             except CoordinationError as error:
                 log.warning("not resigned: %s", error)
 
@@ -135,15 +136,17 @@ class Controller:
     # ---- the post
 
     async def _compete(self) -> None:
-        """Raises CoordinationError if the service can't be asked."""
+        """Raises CoordinationError if the service can't be asked, and ApiError if it holds another cluster."""
         if self.term is not None or self._image.controller_id != NO_LEADER:
             await self._end_own_former_term()
             return
+        conditions = await self._catalog.of_cluster()
         try:
             current = ControllerEpochNode.decode(await self._store.get(ControllerEpochNode.path))
             epoch = current.epoch + 1
             node = ControllerNode(self._node_id, epoch)
-            await self._store.multi([node.announce(), save(ControllerEpochNode(epoch, current.version))])
+            count = ControllerEpochNode(epoch, current.version)
+            await self._store.multi([node.announce(), save(count), *conditions])
         except (NodeExists, BadVersion):
             return  # someone else is, which will be told
         self.term = Term(epoch, current.version + 1)
@@ -156,10 +159,11 @@ class Controller:
         """The post may be held by a life of this broker that ended before its session did."""
         if self.term is not None or self._image.controller_id != self._node_id:
             return
+        conditions = await self._catalog.of_cluster()
         try:
             stored = await self._store.get(ControllerNode.path)
             if ControllerNode.decode(stored).node_id == self._node_id:
-                await self._store.delete(ControllerNode.path, stored.version)
+                await self._store.multi([Delete(ControllerNode.path, stored.version), *conditions])
         except (NoNode, BadVersion, ForeignNode):
             pass
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.cluster.coordination import (
@@ -20,11 +20,13 @@ from penstock.cluster.coordination import (
     Delete,
     NodeExists,
     NoNode,
+    Operation,
     Session,
 )
 from penstock.cluster.identity import RandomBytes
 from penstock.cluster.model import BrokerState, Endpoint
 from penstock.cluster.nodes import BrokerEpochNode, BrokerNode, ForeignNode, save
+from penstock.protocol.errors import ApiError
 
 log = logging.getLogger("penstock.membership")
 
@@ -44,9 +46,12 @@ class Membership:
         node_id: int,
         folder: str,
         random_bytes: RandomBytes,
+        of_cluster: Callable[[], Awaitable[Sequence[Operation]]],
         on_replaced: Callable[[BrokerState], None] = lambda other: None,
     ) -> None:
-        """`on_replaced` is called when another process has announced itself as this broker."""
+        """`of_cluster` says what an announcement depends on, and raises ApiError if the nodes are another cluster's.
+        `on_replaced` is called when another process has announced itself as this broker."""
+        self._of_cluster = of_cluster
         self._on_replaced = on_replaced
         self._store = store
         self._node_id = node_id
@@ -87,14 +92,15 @@ class Membership:
 
     async def _announce(self, wanted: BrokerState) -> BrokerState:
         while True:
+            conditions = await self._of_cluster()
             counter = BrokerEpochNode.decode(await self._store.get(BrokerEpochNode.path))
+            count = max(counter.count, wanted.epoch >> RANDOM_BITS) + 1  # what was counted may have been restored
             number = int.from_bytes(self._random_bytes(4), "big") >> (32 - RANDOM_BITS)
-            broker = replace(wanted, epoch=(counter.count + 1) << RANDOM_BITS | number)
+            broker = replace(wanted, epoch=count << RANDOM_BITS | number)
             self._own_epochs.add(broker.epoch)
+            counted = save(BrokerEpochNode(count, counter.version))
             try:
-                await self._store.multi(
-                    [save(BrokerEpochNode(counter.count + 1, counter.version)), BrokerNode(broker).announce()]
-                )
+                await self._store.multi([counted, BrokerNode(broker).announce(), *conditions])
                 self._announced_at = asyncio.get_running_loop().time()
                 return broker
             except BadVersion:
@@ -123,8 +129,20 @@ class Membership:
         """Asks for this broker's leaderships to be moved to others."""
         if self._announced is not None:
             retiring = replace(self._announced, stopping=True)
-            await self._store.set(f"/brokers/{self._node_id}", BrokerNode(retiring).encode())
+            version = await self._stored_version(retiring)
+            await self._store.set(f"/brokers/{self._node_id}", BrokerNode(retiring).encode(), version)
             self._announced = retiring
+
+    async def _stored_version(self, announced: BrokerState) -> int:
+        """Of the node, if it is of this life. Every life's first version is the same."""
+        path = f"/brokers/{self._node_id}"
+        stored = await self._store.get(path)
+        try:
+            if BrokerNode.decode(str(self._node_id), stored).broker.epoch == announced.epoch:
+                return stored.version
+        except ForeignNode as error:
+            raise NoNode(str(error)) from None
+        raise NoNode(f"{path} is of another life of this broker")
 
     def _session(self, session: Session) -> None:
         if session is Session.RENEWED:
@@ -153,6 +171,7 @@ class Membership:
 
     async def _join_again(self) -> None:
         assert self._announced is not None
+        told = ""
         while self._announced is not None:
             try:
                 self._announced = await self._announce(self._announced)
@@ -160,8 +179,10 @@ class Membership:
                 return
             except (IdTaken, ForeignNode) as error:
                 log.error("%s", error)
-            except CoordinationError as error:
-                log.warning("not announced yet: %s", error)
+            except (CoordinationError, ApiError) as error:
+                if str(error) != told:
+                    log.warning("not announced yet: %s", error)
+                told = str(error)
             await asyncio.sleep(AGAIN_S)
 
     async def leave(self) -> None:
@@ -171,7 +192,8 @@ class Membership:
         if announced is None or not self._store.connected:
             return
         try:
-            await self._store.multi([Delete(f"/brokers/{self._node_id}")])
+            version = await self._stored_version(announced)
+            await self._store.multi([Delete(f"/brokers/{self._node_id}", version)])
         except CoordinationError as error:
             log.warning("not withdrawn: others learn of the stop when the session expires: %s", error)
 
