@@ -12,6 +12,7 @@ import pytest
 from penstock.broker.app import StartError
 from penstock.cluster.catalog import Catalog
 from penstock.cluster.coordination import Create, Delete, Disconnected, Operation
+from penstock.cluster.deletions import NOTE_STAYS_S
 from penstock.cluster.model import TopicState
 from penstock.cluster.nodes import (
     DELETIONS,
@@ -241,6 +242,23 @@ def test_a_topic_that_was_deleted_is_gone_from_all_disks_and_so_is_the_note(tmp_
                 assert not any(folders(cluster, number, end) for number in ALL for end in (".stray", f"{TOPIC}-0"))
                 assert not cluster.zookeeper.tree.children("/topic-ids")
             assert not any("nobody has deleted it" in line for line in cluster.trace)
+
+    simulate(1, scenario)
+
+
+def test_the_note_of_a_deletion_goes_though_zookeeper_is_away_when_it_should(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with SimulatedBrokers(tmp_path, 3, 1) as cluster:
+            client = Client(cluster)
+            await client.create(TOPIC, ALL, min_insync_replicas=2)
+            await write(cluster, client, 3)
+            await delete(client, 1)
+            await asyncio.sleep(NOTE_STAYS_S - 0.5)
+            cluster.zookeeper.cut("b2")
+            await asyncio.sleep(1)
+            assert cluster.zookeeper.tree.children(DELETIONS)
+            cluster.heal()
+            await cluster.until("the note is gone", lambda: not cluster.zookeeper.tree.children(DELETIONS), 30)
 
     simulate(1, scenario)
 

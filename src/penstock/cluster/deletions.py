@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from penstock.cluster.catalog import Catalog, Conflict
-from penstock.cluster.coordination import NoNode, Operation
+from penstock.cluster.coordination import CoordinationError, NoNode, Operation
 from penstock.cluster.model import TopicState
 from penstock.cluster.nodes import DeletionNode, ForeignNode, save
 from penstock.protocol.errors import ApiError
@@ -22,6 +22,7 @@ log = logging.getLogger("penstock.topics")
 
 PER_WRITE = 200
 AGAIN_S = 5.0
+CONFLICT_REST_S = 0.01
 NOTE_STAYS_S = 2.0  # so that all who run have seen it, also those who held nothing
 
 
@@ -61,9 +62,9 @@ class Deletions:
             some = list(self._gone)[:PER_WRITE]
             try:
                 await self._tell_of(some)
-            except (Conflict, ApiError, NoNode) as error:
+            except (Conflict, ApiError, CoordinationError) as error:
                 log.debug("told later: %r", error)
-                await asyncio.sleep(AGAIN_S if isinstance(error, ApiError) else 0.01)
+                await asyncio.sleep(CONFLICT_REST_S if isinstance(error, Conflict) else AGAIN_S)
                 continue
             for topic_id in some:
                 self._gone.pop(topic_id, None)
