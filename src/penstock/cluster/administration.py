@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace as with_changes
 from functools import partial
@@ -50,6 +51,7 @@ ATTEMPTS = 20
 CONFLICT_REST_S = 0.05
 NAMES_TOLD_MAX = 10
 
+TOPICS_AT_ONCE = 500  # made or deleted in one write
 TOPICS_PER_WRITE = 200  # of which single partitions are changed
 PARTITIONS_PER_WRITE = 4000
 
@@ -57,6 +59,7 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 PRODUCER_ID_MAX = 2**63 - 1
 
 T = TypeVar("T")
+R = TypeVar("R")
 Outcome = TopicState | ApiError
 PartitionKey = tuple[str, int]  # a topic's name, and a partition's index
 PartitionPlan = Callable[[PartitionState, int], PartitionState]  # given min.insync.replicas too; raises ApiError
@@ -110,8 +113,11 @@ class Administration:
         return _or_raise(outcome)
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[Outcome]:
-        """What became of each. Those that can be created are, in one write."""
-        return await self._exclusively(lambda: self._create_topics(topics, validate_only))
+        """What became of each. Those that can be created are, in as few writes as they fit in."""
+        check_request_size(topics, self._settings)
+        if validate_only:
+            return await self._exclusively(lambda: self._create_topics(topics, validate_only))
+        return await self._in_portions(topics, lambda some: self._create_topics(some, False))
 
     async def auto_create_topics(self, names: Sequence[str]) -> list[Outcome]:
         """Those that do not exist yet are created as the broker's settings say."""
@@ -130,8 +136,28 @@ class Administration:
             raise failure
 
     async def delete_topics(self, topics: Sequence[str | bytes]) -> list[ApiError | None]:
-        """By name, or by id if it is bytes; in one write. Internal topics too, as in Kafka."""
-        return await self._exclusively(lambda: self._delete_topics(topics))
+        """By name, or by id if it is bytes; in as few writes as they fit in. Internal topics too, as in Kafka."""
+        return await self._in_portions(topics, self._delete_topics)
+
+    async def _in_portions(
+        self, asked: Sequence[T], change: Callable[[Sequence[T]], Coroutine[Any, Any, list[R]]]
+    ) -> list[R | ApiError]:
+        """When one fails, those behind it are not tried; if it is the first, nothing was done, and it is raised."""
+        outcomes: list[R | ApiError] = []
+        portions = deque(asked[start : start + TOPICS_AT_ONCE] for start in range(0, len(asked), TOPICS_AT_ONCE))
+        while portions:
+            some = portions.popleft()
+            try:
+                outcomes += await self._exclusively(partial(change, some))
+            except ApiError as error:
+                if error.code is ErrorCode.POLICY_VIOLATION and len(some) > 1:  # too large together
+                    half = len(some) // 2
+                    portions.extendleft((some[half:], some[:half]))
+                    continue
+                if not outcomes:
+                    raise
+                return outcomes + [error] * (len(asked) - len(outcomes))
+        return outcomes
 
     async def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
@@ -234,7 +260,6 @@ class Administration:
     async def _create_topics(self, topics: Sequence[NewTopic], validate_only: bool) -> list[Outcome]:
         if not topics:
             return []
-        check_request_size(topics, self._settings)
         version = await self._learn_all()
         planned: dict[str, TopicState] = {}
         outcomes = [self._plan(new, planned) for new in topics]
@@ -313,6 +338,7 @@ class Administration:
 
     async def _auto_create_topics(self, names: Sequence[str]) -> list[Outcome]:
         missing = [self._automatic(name) for name in dict.fromkeys(names) if name not in self._image.topics]
+        check_request_size(missing, self._settings)
         created = dict(zip((new.name for new in missing), await self._create_topics(missing, False)))
         # Another broker may have been faster: whoever made it, there it is.
         return [self._image.topics.get(name) or created[name] for name in names]

@@ -1,4 +1,4 @@
-"""CreateTopics: all topics of a request that can be created are, in one durable write."""
+"""CreateTopics: all topics of a request that can be created are, in as few durable writes as they fit in."""
 
 from __future__ import annotations
 

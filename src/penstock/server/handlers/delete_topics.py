@@ -1,4 +1,4 @@
-"""DeleteTopics: by name, or from version 6 by id as well, in one durable write."""
+"""DeleteTopics: by name, or from version 6 by id as well, in as few durable writes as they fit in."""
 
 from __future__ import annotations
 
