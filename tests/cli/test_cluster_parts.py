@@ -16,6 +16,7 @@ from penstock.cli.bootstrap import Bootstrap
 from penstock.cli.cluster import moves, processes, reaching, start
 from penstock.cli.cluster.balancing import NoRoom, Placement, rebalance
 from penstock.cli.cluster.board import Board
+from penstock.cli.cluster.elect import _show
 from penstock.cli.cluster.fleet import LocalBroker, _tell_what_keeps, can_listen, host_and_port
 from penstock.cli.cluster.folder import ClusterFolder, Member, Record
 from penstock.cli.cluster.health import Health, Server, ZooKeeper, _few_replicas, _lagging, _missing, _problems
@@ -112,6 +113,21 @@ def test_where_all_are_silent_that_is_said(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 # ---- no leader
+
+
+def test_whoever_elects_sees_how_much_each_replica_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        Cluster, "sizes", lambda self, brokers: {each.node_id: {("t", 4): 700} for each in brokers if each.node_id == 2}
+    )
+    brokers = {number: Broker(number, "127.0.0.1", 9092 + number, None) for number in (1, 2)}
+    partition = Partition("t", 4, -1, (1, 2, 3), ())
+    snapshot = Snapshot("c", 1, brokers, [partition])
+    _show(Cluster(Bootstrap("127.0.0.1:9092", "")), snapshot, [Leaderless(partition, (3,), (1, 2))])
+    title, row = capsys.readouterr().out.splitlines()[:2]
+    assert " ".join(title.split()) == "TOPIC PARTITION REPLICAS HAVE ALL MESSAGES COULD LEAD BYTES THERE"
+    assert row.split() == ["t", "4", "1,2,3", "3", "1,2", "?,700"]
 
 
 def test_what_to_do_about_partitions_without_a_leader() -> None:

@@ -184,6 +184,21 @@ def test_a_replica_that_can_not_be_trusted_leaves() -> None:
     assert outcome(elections.withdraw(partition(1, (1,), (2,)), 1, 2)) == (NO_LEADER, 6, (), (2,))
 
 
+def test_a_replica_that_has_nothing_left_is_the_last_choice_of_a_person() -> None:
+    nobody = partition(NO_LEADER, (), last_leader=1)
+    put_last = elections.put_last(nobody, 1, alive(1, 2, 3))
+    assert (put_last.replicas, put_last.last_leader) == ((2, 3, 1), NO_LEADER)
+    assert settle(put_last, alive(1, 2, 3), 2).leader == NO_LEADER
+    assert elections.elect_unclean(put_last, alive(1, 2, 3), 2).leader == 2
+    assert elections.elect_unclean(put_last, alive(1), 2).leader == 1
+
+
+def test_the_order_of_replicas_stays_where_one_that_is_alive_has_all_of_it() -> None:
+    for state in (partition(2, (2,)), partition(NO_LEADER, (), (2, 3))):
+        assert elections.put_last(state, 1, alive(2)) is state
+        assert elections.put_last(state, 1, alive()).replicas == (2, 3, 1)
+
+
 def test_the_last_that_holds_anything_stays() -> None:
     for state in (partition(1, (1,)), partition(NO_LEADER, (), (1,))):
         assert elections.withdraw(state, 1, 2) is state

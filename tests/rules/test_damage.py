@@ -149,14 +149,15 @@ def test_a_replica_that_lost_its_beginning_does_not_make_the_others_delete_their
     assert (simulate(1, led_by_it) == [0, 0, 0]) is rule
 
 
+@pytest.mark.parametrize("replicas", [ALL, [2, 1, 3]], ids=str)
 @with_and_without
 def test_the_last_one_in_sync_does_not_lead_with_nothing(
-    rule: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    rule: bool, replicas: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The others have all of it by chance, but nobody can know that: a person has to say who leads."""
 
     async def lost_by_the_last(cluster: SimulatedBrokers, client: Client) -> None:
-        await client.create(TOPIC, ALL, min_insync_replicas=1)
+        await client.create(TOPIC, replicas, min_insync_replicas=1)
         await write(cluster, client, 8)
         await asyncio.sleep(HIGH_WATERMARKS_EVERY * LOOK_S + 1)
         for number in (1, 3):

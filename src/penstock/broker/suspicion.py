@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.cluster.catalog import Catalog, Conflict
-from penstock.cluster.elections import vacate, withdraw
+from penstock.cluster.elections import put_last, vacate, withdraw
 from penstock.cluster.model import NO_LEADER, ClusterImage, PartitionState, TopicState
 from penstock.cluster.settings import BrokerSettings, effective_topic_settings
 from penstock.replication.unsynced_topics import is_noted
@@ -55,14 +55,14 @@ class Suspicion:
         self._unsynced = unsynced
 
     async def act(self, catalog: Catalog, image: ClusterImage) -> None:
-        names = [topic.name for topic in image.topics.values() if self._after(topic) is not None]
+        names = [topic.name for topic in image.topics.values() if self._after(topic, image) is not None]
         for start in range(0, len(names), TOPICS_PER_WRITE):
             await self._write(catalog, image, names[start : start + TOPICS_PER_WRITE])
 
     async def _write(self, catalog: Catalog, image: ClusterImage, names: list[str]) -> None:
         while True:
             found = [image.topics[name] for name in names if name in image.topics]
-            changed = [after for topic in found if (after := self._after(topic)) is not None]
+            changed = [after for topic in found if (after := self._after(topic, image)) is not None]
             try:
                 if changed:
                     await catalog.write_apart(changed)
@@ -72,7 +72,7 @@ class Suspicion:
                 log.info("told again in a moment: %s", conflict)
                 await asyncio.sleep(AGAIN_S)
 
-    def _after(self, topic: TopicState) -> TopicState | None:
+    def _after(self, topic: TopicState, image: ClusterImage) -> TopicState | None:
         """None if there is nothing to do about it."""
         value: Mapping[str, Any] = effective_topic_settings(topic.config, self._settings)
         had_to_lose = value["flush"] != "commit" or is_noted(topic.topic_id, self._unsynced)
@@ -84,7 +84,8 @@ class Suspicion:
             if all_of_it or (topic.name, index) in self._damaged:
                 suspect = True
                 nothing_left = self._folder_is_new or (topic.name, index) in self._lost
-                partitions[index] = self._without(state, value["min.insync.replicas"], nothing_left)
+                after = self._without(state, value["min.insync.replicas"], nothing_left)
+                partitions[index] = put_last(after, self._node_id, image.brokers) if nothing_left else after
             elif state.leader == self._node_id:
                 suspect = True
                 partitions[index] = vacate(state, self._node_id)

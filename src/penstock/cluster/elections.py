@@ -126,6 +126,19 @@ def vacate(state: PartitionState, node_id: int) -> PartitionState:
     return _led_by(state, NO_LEADER) if state.leader == node_id else state
 
 
+def put_last(state: PartitionState, node_id: int, brokers: Collection[int]) -> PartitionState:
+    """A replica that has nothing any more of what was committed leads only where there is no other.
+
+    Where none that has all of it is alive, a person may have to say who leads. That is then the first replica that is
+    alive, or the last leader without being asked.
+    """
+    if any(member in brokers for member in (*state.isr, *state.eligible)):
+        return state
+    replicas = (*(each for each in state.replicas if each != node_id), node_id)
+    last_leader = NO_LEADER if state.last_leader == node_id else state.last_leader
+    return replace(state, replicas=replicas, last_leader=last_leader)
+
+
 # The rules
 
 

@@ -23,6 +23,7 @@ examples:
 A partition has no leader when every replica that has all of its messages is down. Bring one of them back, and it leads
 again, with nothing lost. --unclean is for when that can't be: a replica that is up leads, though it lacks the newest
 messages. They are lost for good, acknowledged ones too, and brokers that have them delete them when they return.
+The first of the replicas that are up leads: where another has more, stop the brokers of those before it meanwhile.
 
 exit code: 0 if each partition that was named, or all, is led as asked; 1 if one is not.
 """
@@ -103,7 +104,7 @@ def _elect_unclean(
     possible = [each for each in found if each.alive]
     if possible:
         if not args.json and not args.yes:
-            _show(possible)
+            _show(cluster, snapshot, possible)
         missed = sorted({who for each in possible for who in each.missed})
         others = named(missed) if missed else "other brokers"
         verb = "has" if len(missed) == 1 else "have"
@@ -113,11 +114,19 @@ def _elect_unclean(
     return results
 
 
-def _show(found: Sequence[Leaderless]) -> None:
+def _show(cluster: Cluster, snapshot: Snapshot, found: Sequence[Leaderless]) -> None:
+    """The first of those that could lead is taken, whatever it has: a person may see that another has more."""
     from penstock.cli.output import print_table
 
-    rows = [(*each.partition.key, each.partition.replicas, each.complete, each.alive) for each in found]
-    print_table(["topic", "partition", "replicas", "have all messages", "could lead"], rows[:ROWS_MAX])
+    asked = {who for each in found for who in each.alive}
+    held = cluster.sizes(snapshot.brokers[who] for who in sorted(asked))
+    rows = [
+        (*each.partition.key, each.partition.replicas, each.complete, each.alive,
+         tuple(held[who].get(each.partition.key, 0) if who in held else "?" for who in each.alive))
+        for each in found
+    ]  # fmt: skip
+    columns = ["topic", "partition", "replicas", "have all messages", "could lead", "bytes there"]
+    print_table(columns, rows[:ROWS_MAX], right=[5])
     if len(rows) > ROWS_MAX:
         print(f"… and {len(rows) - ROWS_MAX:,} more.")
     print()
