@@ -16,7 +16,6 @@ from penstock.replication.partition_settings import Flush
 from penstock.replication.partitions import Partitions
 from penstock.replication.unsynced_topics import EVERY_TOPIC, UnsyncedTopics
 from penstock.storage import checkpoint
-from penstock.storage.disk import Disk
 from tests.fakes import until
 from tests.replication.holding import Holding
 from tests.storage.disks import CountingDisk, FailingDisk, ForgetfulDisk
@@ -471,21 +470,42 @@ async def test_when_a_lost_topic_turns_out_to_be_deleted_its_folders_go_and_no_o
 
 
 def test_a_partition_that_failed_keeps_the_stop_from_being_clean(tmp_path: Path) -> None:
-    disk = FailingDisk()
+    disk = ForgetfulDisk(tmp_path)
     held = Holding(tmp_path, disk)
     held.create("good")
     held.create("bad")
     held.write("good")
     held.write("bad")
-    disk.fail_sync = disk.syncs
+    disk.fail_sync = "bad-0/*.log"
     held.write("bad")
     assert held.get("bad").error is not None
-    disk.heal()
     held.partitions.close()
     assert not (tmp_path / "clean-shutdown").exists()
-    held.start_again(Disk(), cleanly=False)
+    held.start_again(cleanly=False)
     assert held.read("good") == [0]
-    assert held.read("bad") == [0, 1], "the disk had it after all"
+
+
+@pytest.mark.parametrize("flush", ["commit", "interval"])
+def test_what_a_failed_sync_did_not_bring_to_the_device_is_not_believed_after_the_restart(
+    flush: str, tmp_path: Path
+) -> None:
+    """Memory has it still, and the next sync would succeed."""
+    disk = ForgetfulDisk(tmp_path)
+    held = Holding(tmp_path, disk)
+    held.create("t", flush=flush, flush_messages="1")
+    held.write("t")
+    disk.fail_sync = "*.log"
+    held.write("t")
+    assert held.get("t").error is not None
+    held.partitions.close()
+    held.start_again(cleanly=False)
+    assert held.read("t") == [0]
+    assert held.partitions.damaged == {("t", 0)}, "it may have been acknowledged"
+    assert held.write("t", count=2) == 1
+    held.get("t").log.segments[0].seal()
+    disk.crash(keep_names=1.0)
+    held.start_again(cleanly=False)
+    assert held.read("t") == [0, 1, 2]
 
 
 def test_a_disk_that_fails_during_the_stop_keeps_it_from_being_clean(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ class _Node:
     def __init__(self, durable: bytes = b"") -> None:
         self.durable = bytearray(durable)
         self.dirty_from: int | None = None
+        self.was_lost = False  # some of it, by a sync that failed: memory has it still
 
     def touch(self, position: int) -> None:
         self.dirty_from = position if self.dirty_from is None else min(self.dirty_from, position)
@@ -38,6 +39,12 @@ class _Node:
         if self.dirty_from is not None:
             self.durable[self.dirty_from :] = content
             self.dirty_from = None
+
+    def lose(self, size: int) -> None:
+        """As much was to be synced, and the device did not take it."""
+        if self.dirty_from is not None:
+            self.durable[self.dirty_from :] = bytes(max(size - self.dirty_from, 0))
+            self.dirty_from, self.was_lost = None, True
 
     def after_crash(self, live: bytes, chance: random.Random) -> bytes:
         """What was synced, and of the rest all, some, some with holes, or nothing."""
@@ -109,9 +116,19 @@ class ForgetfulFile(File):
                 self._node.touch(size)
             super().truncate(size)
 
+    def forget(self, position: int, size: int) -> None:
+        with self._disk.lock:
+            if self._node.was_lost:
+                end = position + size if self._node.dirty_from is None else min(position + size, self._node.dirty_from)
+                os.pwrite(self.fd, self._node.durable[position:end], position)
+
     def sync(self) -> None:
         with self._disk.lock:
             self._disk.step()
+            if self._disk.fail_sync is not None and self.path.match(self._disk.fail_sync):
+                self._disk.fail_sync = None
+                self._node.lose(self.size)
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
             if (start := self._node.dirty_from) is not None:
                 self._node.sync(os.pread(self.fd, max(self.size - start, 0), start))
 
@@ -121,9 +138,13 @@ class ForgetfulDisk(Disk):
 
     Files that others put below the root (a database, say) are not its business, and stay. What was there before is
     taken as synced. With `stop_after`, the power fails at a given step, so that a test can try them all.
+
+    With `fail_sync` the next sync of a file whose path matches fails, once. As on Linux, memory goes on holding what
+    the device did not take, and takes it for written: who reads finds it, and further syncs have nothing to do.
     """
 
     def __init__(self, root: Path, seed: int = 0) -> None:
+        self.fail_sync: str | None = None
         self.root = root
         self.lock = threading.RLock()
         self.chance = random.Random(seed)

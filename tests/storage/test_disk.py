@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.storage.disk import PARTS_PER_WRITE, WRITTEN_AT_ONCE, Disk, NotOpened
+from penstock.storage.disk import KEPT_TOGETHER, PARTS_PER_WRITE, WRITTEN_AT_ONCE, Disk, NotOpened
 
 PIECE = WRITTEN_AT_ONCE
 Write = Callable[[int, Sequence[Any], int], int]
@@ -54,6 +54,28 @@ def test_what_the_disk_took_only_a_part_of_is_written_to_its_end(
     parts = numbered([7, 3 * PIECE])
     file.append(parts, 7 + 3 * PIECE)
     assert (tmp_path / "log").read_bytes() == b"".join(parts)
+
+
+def test_what_is_forgotten_goes_in_whole_pieces_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux keeps a page, or several that it keeps as one, of which it is not told to forget all."""
+    asked: list[tuple[int, int]] = []
+    advise = os.posix_fadvise
+
+    def noted(fd: int, position: int, size: int, advice: int) -> None:
+        asked.append((position, position + size))
+        advise(fd, position, size, advice)
+
+    monkeypatch.setattr(os, "posix_fadvise", noted)
+    file = Disk().open(tmp_path / "log", create=True)
+    data = os.urandom(3 * KEPT_TOGETHER + 5000)
+    file.append([data], len(data))
+    for position in (0, 5000, KEPT_TOGETHER, 3 * KEPT_TOGETHER + 4999):
+        file.forget(position, len(data) - position)
+    third = 3 * KEPT_TOGETHER
+    assert asked == [(start, len(data)) for start in (0, 0, KEPT_TOGETHER, third)]
+    assert file.read(len(data), 0) == data, "none of it was synced"
 
 
 def test_a_piece_that_fails_leaves_nothing_of_those_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,8 @@ WRITTEN_AT_ONCE = 512 * 1024
 
 BROUGHT_AT_ONCE = 128 * 1024  # what Linux reads ahead
 
+KEPT_TOGETHER = 2 * 1024 * 1024  # at most, by the page cache: it lets go of such a piece only as a whole
+
 _ANY_BYTE = bytearray(1)
 
 Buffer = bytes | bytearray | memoryview
@@ -115,8 +117,10 @@ class File:
         os.pread(self.fd, 1, position + size - 1)
 
     def forget(self, position: int, size: int) -> None:
-        """Gives back the memory of what was synced: nobody is likely to read it soon."""
-        os.posix_fadvise(self.fd, position, size, os.POSIX_FADV_DONTNEED)
+        """Of what was synced, memory may hold what the device does not have: after a sync that failed, Linux takes it
+        for written. What is read next comes from the device."""
+        start = position - position % KEPT_TOGETHER
+        os.posix_fadvise(self.fd, start, position - start + size, os.POSIX_FADV_DONTNEED)
 
     def sync(self) -> None:
         os.fdatasync(self.fd)

@@ -1,9 +1,10 @@
 """Opening a log that was not closed cleanly.
 
 An index file vouches for the bytes that it covers: they were on the device before it was written. Only what lies
-behind them is read, batch by batch, and the log is cut at the first bad one; later segments go with it. What was kept
-is synced before anyone is served from it. Where sound batches stand behind the cut, data has been damaged and not just
-torn: the bytes are kept beside the log as `<base>.log.cut-<position>`, and whoever asked for the recovery is told.
+behind them is read, batch by batch, from the device, and the log is cut at the first bad one; later segments go with
+it. What was kept is synced before anyone is served from it. Where sound batches stand behind the cut, data has been
+damaged and not just torn: the bytes are kept beside the log as `<base>.log.cut-<position>`, and whoever asked for the
+recovery is told.
 
 Of a log that has lost more than a torn end nothing is left to see once it was cut. So the file `damaged` says it before
 that, and stays until whoever had to be told was told: a start that does not get so far leaves it to the next.
@@ -192,6 +193,9 @@ class _Recoverer:
 
     def _scan(self, segment: Segment, entries: Index, next_base: int | None) -> bool:
         """Whether the segment is sound to its end."""
+        # What is still to be written is, and nothing is believed because memory has it: see `File.forget`.
+        segment.file.sync()
+        segment.file.forget(segment.sealed_to, segment.size - segment.sealed_to)
         scan = Scan(segment.file, segment.sealed_to, segment.size)
         offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
         batches = scan.batches(
