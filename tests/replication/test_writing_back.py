@@ -6,21 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from penstock.replication import syncs
 from penstock.replication.partition_settings import Flush
 from penstock.storage.disk import File
 from penstock.storage.log import LogSettings
-from tests.replication.leading import Led, batch
+from tests.replication.leading import ROOMY, Led, batch
 
 PIECE = 1000
+PIECES_MAX = 3
 
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     """What was given back, of which file."""
     found: list[tuple[str, int, int]] = []
-    monkeypatch.setattr(syncs, "PIECE", PIECE)
-    monkeypatch.setattr(syncs, "PIECES_MAX", 3)
     monkeypatch.setattr(File, "forget", lambda file, at, size: found.append((file.path.name, at, size)))
     return found
 
@@ -28,11 +26,18 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
 Forgotten = list[tuple[str, int, int]]
 
 
+def in_small_pieces(path: Path, flush: Flush = Flush.OS, log: LogSettings = ROOMY) -> Led:
+    led = Led(path, flush=flush, log=log)
+    led.partition.syncs.piece_bytes = PIECE
+    led.partition.syncs.pieces_max = PIECES_MAX
+    return led
+
+
 @pytest.mark.parametrize("flush", list(Flush))
 def test_each_piece_is_given_back_once_and_only_when_it_is_on_the_device(
     tmp_path: Path, forgotten: Forgotten, flush: Flush
 ) -> None:
-    led = Led(tmp_path, flush=flush)
+    led = in_small_pieces(tmp_path, flush)
     writing = led.partition.syncs
     led.write()
     led.committer.end_all()
@@ -52,7 +57,7 @@ def test_each_piece_is_given_back_once_and_only_when_it_is_on_the_device(
 
 
 def test_a_sync_that_fails_gives_nothing_back(tmp_path: Path, forgotten: Forgotten) -> None:
-    led = Led(tmp_path, flush=Flush.OS)
+    led = in_small_pieces(tmp_path)
     led.write()
     assert led.partition.syncs.write_back()
     led.write(batch(1, size=PIECE))
@@ -63,7 +68,7 @@ def test_a_sync_that_fails_gives_nothing_back(tmp_path: Path, forgotten: Forgott
 
 
 def test_no_more_is_to_come_while_the_device_is_slow(tmp_path: Path, forgotten: Forgotten) -> None:
-    led = Led(tmp_path, flush=Flush.OS)
+    led = in_small_pieces(tmp_path)
     writing = led.partition.syncs
     led.write()
     room = [writing.write_back()]
@@ -77,7 +82,7 @@ def test_no_more_is_to_come_while_the_device_is_slow(tmp_path: Path, forgotten: 
 
 
 def test_the_rest_of_a_segment_goes_with_it(tmp_path: Path, forgotten: Forgotten) -> None:
-    led = Led(tmp_path, flush=Flush.OS, log=LogSettings(segment_bytes=700))
+    led = in_small_pieces(tmp_path, log=LogSettings(segment_bytes=700))
     led.write()
     for _ in range(4):
         led.partition.syncs.write_back()
@@ -90,7 +95,7 @@ def test_the_rest_of_a_segment_goes_with_it(tmp_path: Path, forgotten: Forgotten
 
 
 def test_once_it_is_in_sync_memory_is_kept(tmp_path: Path, forgotten: Forgotten) -> None:
-    led = Led(tmp_path, flush=Flush.OS)
+    led = in_small_pieces(tmp_path)
     led.write()
     led.partition.syncs.write_back()
     led.write(batch(1, size=PIECE // 2))

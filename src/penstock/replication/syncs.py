@@ -11,7 +11,7 @@ from penstock.storage.disk import Disk, File
 from penstock.storage.log import Log, LogPosition
 from penstock.storage.segment import Segment
 
-PIECE: Final = 2 * 1024 * 1024  # of what is written back because nobody reads it soon
+PIECE_BYTES: Final = 2 * 1024 * 1024
 PIECES_MAX: Final = 8
 
 Synced = Callable[[LogPosition, OSError | None], None]
@@ -48,7 +48,8 @@ class Piece:
 
 class Syncs:
     __slots__ = (
-        "_again", "_committer", "_files", "_log", "_quiet", "_synced", "_written_back", "under_way",
+        "_again", "_committer", "_files", "_log", "_quiet", "_synced", "_written_back", "piece_bytes", "pieces_max",
+        "under_way",
     )  # fmt: skip
 
     def __init__(self, log: Log, committer: Commits, synced: Synced) -> None:
@@ -60,6 +61,8 @@ class Syncs:
         self._again = False  # something was written since the one under way began
         self._quiet: list[Callable[[], None]] = []
         self._written_back: tuple[Segment, int] | None = None  # up to here, since the log was copied from afar
+        self.piece_bytes = PIECE_BYTES  # of what is written back because nobody reads it soon
+        self.pieces_max = PIECES_MAX  # on their way at once
         self.under_way = False
 
     def add(self, file: Syncable) -> None:
@@ -95,12 +98,12 @@ class Syncs:
             self._give_back(segment, position)
             segment, position = active, 0
         position = min(position, segment.size)  # which was cut, perhaps
-        if segment.size - position >= PIECE:
+        if segment.size - position >= self.piece_bytes:
             self._give_back(segment, position)
             position = segment.size
             self.begin()
         self._written_back = segment, position
-        return sum(isinstance(file, Piece) for file in self._files) < PIECES_MAX
+        return sum(isinstance(file, Piece) for file in self._files) < self.pieces_max
 
     def _give_back(self, segment: Segment, position: int) -> None:
         if segment.size > position:
