@@ -96,7 +96,7 @@ class SimulatedBroker:
             disk=machine.disk, clock_ns=machine.clock_ns, steady_ns=cluster.loop.wall_ns,
             random_bytes=machine.random_bytes, random=random.Random(machine.random.getrandbits(32)),
             boot=machine.boot_id, open_store=store, committer=lambda loop: machine.committer(), worker=SimulatedWorker,
-            folders_at_once=1, network=network, listener=listener, watchman=False,
+            folders_at_once=1, network=network, listener=listener, watchman=False, owns_process=False,
         )  # fmt: skip
 
     async def start(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
@@ -93,3 +94,15 @@ def test_it_sleeps_while_another_thread_works(loop: Loop, turn: Turn, clock: Clo
     turn.schedule()
     assert loop.rounds(clock.pass_10_us) == 4
     assert busy == []
+
+
+@pytest.mark.parametrize(("gives_way", "looks"), [(True, 4), (False, 0)])
+def test_where_others_need_the_core_each_look_gives_it_to_them(
+    loop: Loop, turn: Turn, clock: Clock, monkeypatch: pytest.MonkeyPatch, gives_way: bool, looks: int
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(os, "sched_yield", lambda: given.append(clock.now_ns))
+    turn.stay_awake(MICROSECONDS, lambda: False, gives_way=gives_way)
+    turn.schedule()
+    loop.rounds(clock.pass_10_us)
+    assert len(given) == looks

@@ -272,17 +272,17 @@ class Broker:
             if not self.port:
                 self.host, self.port = bound
             endpoints.append(Endpoint(place.name, *(place.advertised or (reachable(bound[0]), bound[1]))))
-        self._turn.stay_awake(self._idle_poll_us(), lambda: self._committer.is_busy)
+        # Brokers of a cluster may share a machine, and each waits for the others: they need the cores that it has.
+        self._turn.stay_awake(self._idle_poll_us(), lambda: self._committer.is_busy, gives_way=self._in_cluster)
         self._endpoints = tuple(endpoints)
         self.image.here = BrokerState(self._node_id, self._endpoints, settings.get("broker.rack"))
 
     def _idle_poll_us(self) -> int:
-        """Where brokers share a machine, or a core with their clients, one that does not sleep takes time from them."""
+        """Where a broker shares its only core, or its process, one that does not sleep takes time from the others."""
         given = self.settings.get("idle.poll.us")
         if given is not None:
             return int(given)
-        alone = not self._in_cluster and self._world.owns_process and len(os.sched_getaffinity(0)) > 1
-        return IDLE_POLL_US if alone else 0
+        return IDLE_POLL_US if self._world.owns_process and len(os.sched_getaffinity(0)) > 1 else 0
 
     def _refuse_taken_address(self) -> None:
         """Clients and brokers would ask one for what the other has."""

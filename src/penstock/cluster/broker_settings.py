@@ -67,7 +67,7 @@ _broker("max.request.partition.size.limit", INT, 2000, at_least(1),
 
 _broker("idle.poll.us", INT, None, between(0, 10_000),
         "For how many microseconds after each request the broker looks for the next one before it sleeps. If not set: "
-        "50 where it stands alone and has two cores or more, else 0.")
+        "50 where it has two cores or more, else 0. In a cluster it lets others have the core between two looks.")
 
 # ---- topics
 _broker("num.partitions", INT, 1, at_least(1), "How many partitions a topic gets that asks for no number.")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -37,8 +38,8 @@ class ReceiveBuffer:
 
 class Turn:
     __slots__ = (
-        "_awake_ns", "_awake_until_ns", "_clock_ns", "_free", "_is_awake", "_loop", "_unless", "_used", "answers",
-        "begun_ms", "count", "flushes", "now_ms", "scheduled", "sends", "writes",
+        "_awake_ns", "_awake_until_ns", "_clock_ns", "_free", "_gives_way", "_is_awake", "_loop", "_unless", "_used",
+        "answers", "begun_ms", "count", "flushes", "now_ms", "scheduled", "sends", "writes",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock_ns: Callable[[], int] = time.time_ns) -> None:
@@ -49,6 +50,7 @@ class Turn:
         self._awake_ns = 0
         self._awake_until_ns = 0
         self._is_awake = False
+        self._gives_way = False
         self._unless: Callable[[], bool] = bool
         self.count = 0  # of what was carried out, which may be several times a turn
         self.flushes = 0  # of turns
@@ -67,10 +69,12 @@ class Turn:
                 self.begun_ms = self.now_ms
             self._loop.call_soon(self.flush)
 
-    def stay_awake(self, microseconds: int, unless: Callable[[], bool]) -> None:
-        """After each turn for so long, unless another thread of this process is at work, which it would hinder."""
+    def stay_awake(self, microseconds: int, unless: Callable[[], bool], *, gives_way: bool = False) -> None:
+        """After each turn for so long, unless another thread of this process is at work, which it would hinder. Whoever
+        gives way lets another process have the core between two looks."""
         self._awake_ns = 1000 * microseconds
         self._unless = unless
+        self._gives_way = gives_way
 
     def wall_ms(self) -> int:
         return self._clock_ns() // 1_000_000
@@ -146,6 +150,8 @@ class Turn:
     def _look_again(self) -> None:
         """A callback that is due keeps the loop from sleeping, and it looks at its sockets before it calls back."""
         if time.monotonic_ns() < self._awake_until_ns and not self._unless():
+            if self._gives_way:
+                os.sched_yield()
             self._loop.call_soon(self._look_again)
         else:
             self._is_awake = False
