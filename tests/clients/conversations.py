@@ -55,6 +55,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
 )
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.clients import transaction_conversations
 from tests.clients.wire import Wire, batch_of
 
@@ -315,6 +316,12 @@ def describe_log_dirs(wire: Wire, version: int, place: Place) -> Any:
     return response
 
 
+def update_features(wire: Wire, version: int, place: Place) -> Any:
+    return wire.ask(
+        UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature="group.version", max_version_level=1)]), version
+    )
+
+
 def describe_cluster(wire: Wire, version: int, place: Place) -> Any:
     return wire.ask(DescribeClusterRequest(), version)
 
@@ -368,6 +375,7 @@ CONVERSATIONS: dict[int, Conversation] = {
     45: alter_partition_reassignments,
     46: list_partition_reassignments,
     47: offset_delete,
+    57: update_features,
     60: describe_cluster,
     61: describe_producers,
     74: list_config_resources,

@@ -66,6 +66,7 @@ from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from penstock.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from penstock.protocol.schema import Message
 
@@ -101,6 +102,7 @@ RESPONSE_OF: dict[type[Message], type[Message]] = {
     AlterPartitionReassignmentsRequest: AlterPartitionReassignmentsResponse,
     ListPartitionReassignmentsRequest: ListPartitionReassignmentsResponse,
     OffsetDeleteRequest: OffsetDeleteResponse,
+    UpdateFeaturesRequest: UpdateFeaturesResponse,
     DescribeClusterRequest: DescribeClusterResponse,
     DescribeProducersRequest: DescribeProducersResponse,
     ConsumerGroupHeartbeatRequest: ConsumerGroupHeartbeatResponse,

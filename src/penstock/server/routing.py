@@ -48,6 +48,7 @@ _SERVED = {
     45: "alter_partition_reassignments",
     46: "list_partition_reassignments",
     47: "offset_delete",
+    57: "update_features",
     60: "describe_cluster",
     61: "describe_producers",
     65: "describe_transactions",

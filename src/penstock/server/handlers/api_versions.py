@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import NamedTuple
 
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages.api_versions import (
@@ -18,26 +17,11 @@ from penstock.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from penstock.server.context import Call, Context
+from penstock.server.features import FEATURES, FEATURES_EPOCH
 
 log = logging.getLogger(__name__)
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-
-
-class Feature(NamedTuple):
-    """What brokers of a cluster switch on together (KIP-584), and what clients look at before they use it."""
-
-    name: str
-    supported_from: int
-    supported_to: int
-    finalized: int
-
-
-FEATURES = (
-    Feature("group.version", 0, 1, 1),  # consumer groups (KIP-848)
-    Feature("transaction.version", 0, 2, 2),  # a producer epoch for each transaction (KIP-890)
-)
-FEATURES_EPOCH = 0  # rises whenever another version is finalized, which here never happens while a broker runs
 # Clients fail on a feature that is supported from 0 unless they speak this version (KAFKA-17492).
 LEVEL_0_SINCE = 4
 
