@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.cluster import model
 from penstock.cluster.model import NO_LEADER
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -60,6 +61,28 @@ async def test_asking_for_a_topic_makes_it(admin_broker_with: Callable[..., Awai
         ("bad name", ErrorCode.INVALID_TOPIC_EXCEPTION, 0),
     ]
     assert list(broker.image.topics) == ["new"]
+
+
+async def test_who_asks_for_a_topic_that_was_deleted_is_told_so_once_and_then_has_a_new_one(
+    admin_broker: AdminBroker,
+) -> None:
+    await admin_broker.administration.create_topic("t")
+    await admin_broker.administration.delete_topic("t")
+    (gone, other) = (await ask(admin_broker, asking("t", "new"))).topics
+    assert (gone.error_code, gone.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+    assert other.error_code == ErrorCode.NONE
+    (again,) = (await ask(admin_broker, asking("t"))).topics
+    assert (again.error_code, len(again.partitions)) == (ErrorCode.NONE, 1)
+
+
+async def test_only_so_many_deleted_names_are_remembered(
+    admin_broker: AdminBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "DELETED_NAMES_MAX", 2)
+    for name in ("a", "b", "c"):
+        await admin_broker.administration.create_topic(name)
+        await admin_broker.administration.delete_topic(name)
+    assert list(admin_broker.image.deleted_names) == ["b", "c"]
 
 
 async def test_asking_for_the_offsets_topic_makes_it_as_it_has_to_be(admin_broker: AdminBroker) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 NO_LEADER = -1
+DELETED_NAMES_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class ClusterImage:
     here: BrokerState | None = None  # this broker, which clients are told of whether it is announced or not
     topics: dict[str, TopicState] = field(default_factory=dict)
     topics_by_id: dict[bytes, TopicState] = field(default_factory=dict)
+    deleted_names: dict[str, None] = field(default_factory=dict)  # the newest last, of topics that are not there again
     broker_config: dict[str, str] = field(default_factory=dict)  # cluster-wide dynamic settings
     group_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)  # of groups that have their own
     unreachable: set[int] = field(default_factory=set)  # leaders to which this broker has just lost its connection
@@ -70,6 +72,7 @@ class ClusterImage:
 
     def put_topic(self, topic: TopicState) -> None:
         self.drop_topic(topic.name)
+        self.deleted_names.pop(topic.name, None)
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
         self.generation += 1
@@ -77,4 +80,7 @@ class ClusterImage:
     def drop_topic(self, name: str) -> None:
         if topic := self.topics.pop(name, None):
             self.topics_by_id.pop(topic.topic_id, None)
+            self.deleted_names[name] = None
+            if len(self.deleted_names) > DELETED_NAMES_MAX:
+                del self.deleted_names[next(iter(self.deleted_names))]
             self.generation += 1

@@ -57,10 +57,13 @@ def _check(call: Call[MetadataRequest]) -> None:
 async def _respond_after_creating(
     context: Context, view: _View, names: Sequence[str], creatable: Sequence[str]
 ) -> MetadataResponse:
-    """Kafka answers at once with an error that makes the client ask again. Here the topic is part of the answer."""
+    """Kafka answers at once with an error that makes the client ask again. Here the topic is part of the answer, unless
+    one of its name was deleted: many who ask then want to see that it is gone, and do not know that they make it."""
     creatable = creatable[:CREATED_MAX]
+    gone = {name for name in creatable if name in context.image.deleted_names}
     outcomes = dict(zip(creatable, await context.administration.auto_create_topics(creatable)))
     failed = {name: outcome.code for name, outcome in outcomes.items() if isinstance(outcome, ApiError)}
+    failed.update((name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for name in gone - failed.keys())
     return view.respond([_missing(name, failed[name]) if name in failed else view.by_name(name) for name in names])
 
 
