@@ -18,7 +18,7 @@ from tests.server.admin_broker import AdminBroker
 
 
 async def ask(
-    broker: AdminBroker, topics: list[DescribableLogDirTopic] | None, version: int = 4
+    broker: AdminBroker, topics: list[DescribableLogDirTopic] | None, version: int = 5
 ) -> DescribeLogDirsResult:
     request = DescribeLogDirsRequest(topics=topics)
     response = await broker.ask(describe_log_dirs.handle, request, DescribeLogDirsResponse, version)
@@ -36,11 +36,12 @@ def broker(admin_broker: AdminBroker) -> AdminBroker:
     return admin_broker
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize("version", range(1, 6))
 async def test_every_partition_has_its_size(broker: AdminBroker, version: int) -> None:
     result = await ask(broker, None, version)
     assert (result.error_code, result.log_dir) == (ErrorCode.NONE, str(broker.partitions.data_dir))
     assert shown(result) == {"t": [(0, 10), (1, 20)], "u": [(0, 5)]}
+    assert not result.is_cordoned
     if version >= 4:
         assert result.total_bytes >= result.usable_bytes > 0
 

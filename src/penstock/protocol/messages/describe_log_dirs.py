@@ -25,7 +25,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = field(array(INT32))
 
 
-class DescribeLogDirsRequest(Message, api_key=35, versions="1-4", flexible="2+"):
+class DescribeLogDirsRequest(Message, api_key=35, versions="1-5", flexible="2+"):
     topics: list[DescribableLogDirTopic] | None = field(array(DescribableLogDirTopic), nullable="0+")
 
 
@@ -55,9 +55,10 @@ class DescribeLogDirsResult(Struct):
     topics: list[DescribeLogDirsTopic] = field(array(DescribeLogDirsTopic))
     total_bytes: int = field(INT64, "4+", default=-1)
     usable_bytes: int = field(INT64, "4+", default=-1)
+    is_cordoned: bool = field(BOOL, "5+")
 
 
-class DescribeLogDirsResponse(Message, api_key=35, versions="1-4", flexible="2+"):
+class DescribeLogDirsResponse(Message, api_key=35, versions="1-5", flexible="2+"):
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16, "3+")
     results: list[DescribeLogDirsResult] = field(array(DescribeLogDirsResult))
