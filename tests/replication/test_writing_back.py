@@ -104,3 +104,19 @@ def test_once_it_is_in_sync_memory_is_kept(tmp_path: Path, forgotten: Forgotten)
     assert led.partition.syncs.write_back()
     led.committer.end_all()
     assert forgotten == []
+
+
+def test_what_comes_from_afar_is_written_gently_until_somebody_waits_for_it(tmp_path: Path) -> None:
+    led = in_small_pieces(tmp_path, log=LogSettings(segment_bytes=700))
+    led.write()
+    led.partition.syncs.write_back()
+    led.write(batch(1, size=500))
+    led.write(batch(1, size=500))
+    led.partition.syncs.write_back()
+    active = led.partition.log.segments[-1]
+    assert active.file.gently
+    led.partition.syncs.keep()
+    assert not active.file.gently
+    led.partition.syncs.write_back()
+    led.partition.lead(1, None)
+    assert not active.file.gently

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
 
-from penstock.server.catching_up import AT_ONCE_BYTES, LOOK_S, REST_S_MAX, RESTS_AS_LONG, CatchingUp
+from penstock.server.catching_up import (
+    AT_ONCE_BYTES,
+    LOOK_S,
+    REST_S_MAX,
+    RESTS_AS_LONG,
+    SENT_AT_ONCE_BYTES,
+    CatchingUp,
+)
 from tests.fakes import until
 from tests.server.rooms import Rooms, batch
 from tests.server.test_replica_fetch import FOLLOWER, IN_SYNC, TOPIC, Follower, write
@@ -27,7 +35,7 @@ def test_it_rests_longer_than_it_took_to_store_what_it_got() -> None:
     round_of(catching_up, 1.0, 0.001)
     assert catching_up.rest_s(1.001) == pytest.approx(RESTS_AS_LONG * 0.001)
     assert catching_up.rest_s(1.002) == pytest.approx(RESTS_AS_LONG * 0.001 - 0.001)
-    assert catching_up.rest_s(1.004) == 0
+    assert catching_up.rest_s(1.001 + RESTS_AS_LONG * 0.001 + 1e-6) == 0
 
 
 def test_on_a_slow_way_it_rests_no_longer_than_a_moment() -> None:
@@ -87,6 +95,25 @@ async def test_what_is_missed_comes_in_bits_with_rests_between_them(
         data = await behind.fetch({0: offset})
         assert bytes(data[0].records)[:8] == offset.to_bytes(8, "big")
     assert rooms.loop.time() - began_s >= 3 * 0.05 * 0.9
+
+
+async def test_what_is_missed_is_sent_in_pieces_and_what_is_waited_for_whole(
+    behind: Follower, rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered: list[int] = []
+    send = os.sendfile
+
+    def noted(to: int, file: int, position: int, size: int) -> int:
+        offered.append(size)
+        return send(to, file, position, size)
+
+    monkeypatch.setattr(os, "sendfile", noted)
+    await behind.fetch({0: 0, 1: 0}, wait_ms=0)
+    assert offered[0] == SENT_AT_ONCE_BYTES
+    rooms.set_partition(TOPIC, IN_SYNC)
+    offered.clear()
+    await behind.fetch({0: 1})
+    assert offered[0] > SENT_AT_ONCE_BYTES
 
 
 async def test_who_rests_in_one_partition_is_served_at_once_where_it_is_in_sync(

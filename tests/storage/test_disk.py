@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.storage.disk import KEPT_TOGETHER, PARTS_PER_WRITE, WRITTEN_AT_ONCE, Disk, NotOpened
+from penstock.storage.disk import GENTLY_AT_ONCE, KEPT_TOGETHER, PARTS_PER_WRITE, WRITTEN_AT_ONCE, Disk, NotOpened
 
 PIECE = WRITTEN_AT_ONCE
 Write = Callable[[int, Sequence[Any], int], int]
@@ -38,6 +38,30 @@ def test_an_append_is_all_there_whatever_its_parts(tmp_path: Path, sizes: list[i
     file.append([memoryview(part) for part in parts], sum(sizes))
     assert file.size == 6 + sum(sizes)
     assert (tmp_path / "log").read_bytes() == b"before" + b"".join(parts)
+
+
+def test_what_is_appended_gently_lets_others_have_the_core_between_small_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    whole: Write = os.pwritev
+
+    def noted(fd: int, parts: Sequence[Any], position: int) -> int:
+        written = whole(fd, parts, position)
+        done.append(str(written))
+        return written
+
+    monkeypatch.setattr(os, "pwritev", noted)
+    monkeypatch.setattr(os, "sched_yield", lambda: done.append("yields"))
+    file = Disk().open(tmp_path / "log", create=True)
+    parts = numbered([GENTLY_AT_ONCE + 1, 5])
+    file.gently = True
+    file.append(parts, GENTLY_AT_ONCE + 6)
+    assert done == [str(GENTLY_AT_ONCE), "yields", "6", "yields"]
+    file.gently = False
+    file.append(parts, GENTLY_AT_ONCE + 6)
+    assert done[4:] == [str(GENTLY_AT_ONCE + 6)]
+    assert (tmp_path / "log").read_bytes() == 2 * b"".join(parts)
 
 
 def test_what_the_disk_took_only_a_part_of_is_written_to_its_end(

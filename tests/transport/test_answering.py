@@ -235,10 +235,9 @@ async def test_ranges_of_files_are_sent_between_bytes(wires: Wires, log_file: Fi
     await until(lambda: connection.unsent == 0)
 
 
-async def test_of_a_large_file_only_so_much_is_sent_before_others_have_their_turn(
-    wires: Wires, log_file: File, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However much the socket takes."""
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What was sent of files, by a socket that takes whatever it is given."""
     sent: list[int] = []
 
     def take_all(to: int, file: int, position: int, size: int) -> int:
@@ -246,6 +245,12 @@ async def test_of_a_large_file_only_so_much_is_sent_before_others_have_their_tur
         return size
 
     monkeypatch.setattr(os, "sendfile", take_all)
+    return sent
+
+
+async def test_of_a_large_file_only_so_much_is_sent_before_others_have_their_turn(
+    wires: Wires, log_file: File, sent: list[int]
+) -> None:
     connection, _ = wires.connect()
     connection.send_parts([b"head", FileRange(log_file, 0, 3_000_000)])
     connection.send_parts([FileRange(log_file, 0, 1), b"tail"])
@@ -254,6 +259,15 @@ async def test_of_a_large_file_only_so_much_is_sent_before_others_have_their_tur
     await until(lambda: connection.unsent == 0)
     assert sum(sent) == 3_000_001
     assert max(sent) == connections.FILES_AT_ONCE
+
+
+async def test_of_what_nobody_waits_for_others_wait_for_less(wires: Wires, log_file: File, sent: list[int]) -> None:
+    connection, _ = wires.connect()
+    connection.send_parts([b"head", FileRange(log_file, 0, 250_000, at_once=100_000), b"tail"])
+    wires.turn.settle()
+    assert sent == [100_000]
+    await until(lambda: connection.unsent == 0)
+    assert sent == [100_000, 100_000, 50_000]
 
 
 async def test_whoever_ends_is_answered_first_and_not_read_any_more(wires: Wires) -> None:

@@ -524,6 +524,7 @@ class Partition:
     def lead(self, epoch: int, in_sync: InSyncReplicas | None) -> None:
         """From now on batches are of this leader epoch, and committed when the in-sync replicas have them."""
         self._settle()
+        self.syncs.keep()
         self.leader_epoch = epoch
         self.leads = True
         self.in_sync = in_sync

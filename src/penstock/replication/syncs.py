@@ -86,10 +86,11 @@ class Syncs:
     def write_back(self) -> bool:
         """Called between copies of what nobody reads soon: brings it to the device a piece at a time, and gives its
         memory back. Kept, it would push out what is read, and gigabytes that wait to be written hold up everyone who
-        writes. False while so much is on its way that no more should come."""
+        writes. What comes next is written gently. False while so much is on its way that no more should come."""
         active = self._log.active
         if active is None:
             return True
+        active.file.gently = True
         if self._written_back is None:
             self._written_back = active, active.size
             return True
@@ -111,8 +112,11 @@ class Syncs:
             self._files.append(Piece(segment.file, position, segment.size - position))
 
     def keep(self) -> None:
-        """What is copied from now on is likely to be read."""
-        self._written_back = None
+        """What is copied from now on is likely to be read, and waited for."""
+        if self._written_back is not None:
+            self._written_back = None
+            if self._log.active is not None:
+                self._log.active.file.gently = False
 
     def _ended(self, end: LogPosition, error: OSError | None) -> None:
         self.under_way = False

@@ -1,6 +1,6 @@
 """How much a follower that is not in sync is given, and when: producers are not to wait for it. Pure.
 
-What it gets at once is bounded, and then it rests twice as long as it took to store that, so that whoever shares a
+What it gets at once is bounded, and then it rests four times as long as it took to store that, so that whoever shares a
 core, a disk or a network with it has a turn. On a slow way there is nothing to be gained: a rest is short. And a
 follower that comes no nearer while it rests would never arrive: from then on it rests no more.
 """
@@ -8,8 +8,9 @@ follower that comes no nearer while it rests would never arrive: from then on it
 from __future__ import annotations
 
 AT_ONCE_BYTES = 256 * 1024  # or one batch, if that is more
-RESTS_AS_LONG = 2
-REST_S_MAX = 0.004
+SENT_AT_ONCE_BYTES = 128 * 1024  # of it, before the other connections of the leader have their turn
+RESTS_AS_LONG = 4
+REST_S_MAX = 0.01
 LOOK_S = 1.0
 
 

@@ -25,7 +25,7 @@ from penstock.protocol.messages.fetch import (
 from penstock.replication.in_sync import UNKNOWN
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
-from penstock.server.catching_up import AT_ONCE_BYTES, CatchingUp
+from penstock.server.catching_up import AT_ONCE_BYTES, SENT_AT_ONCE_BYTES, CatchingUp
 from penstock.server.context import Call, Context
 from penstock.server.deferred import Deferred
 from penstock.server.replica_place import Key, Place
@@ -443,7 +443,8 @@ class ReplicaSession:
             return None, 0
         size_max = min(asked.partition_max_bytes, room)
         in_sync = partition.in_sync
-        if in_sync is not None and self.replica not in in_sync.members:
+        catches_up = in_sync is not None and self.replica not in in_sync.members
+        if catches_up:
             now_s = self._loop.time()
             if rest_s := self._catching_up.rest_s(now_s):
                 self._hold(place, rest_s)
@@ -457,6 +458,8 @@ class ReplicaSession:
             found = store.read(offset, size_max, store.end, at_least_one=True)
             if found is None:
                 return None, 0
+            if catches_up:
+                found.at_once = SENT_AT_ONCE_BYTES
             records = found.at_hand()
         except (CorruptSegment, OSError, ApiError) as error:
             self._replicas.unreadable(partition, offset, error)

@@ -21,6 +21,7 @@ PARTS_PER_WRITE = 1000  # IOV_MAX is 1024 on Linux
 # More goes in pieces. The larger a write, the larger the stretches of memory that the page cache takes for it, and on a
 # virtual machine those were several times as dear to fill: its hypervisor takes them back while they are free.
 WRITTEN_AT_ONCE = 512 * 1024
+GENTLY_AT_ONCE = 64 * 1024  # before others have the core
 
 BROUGHT_AT_ONCE = 128 * 1024  # what Linux reads ahead
 
@@ -45,21 +46,23 @@ def _open(path: Path, flags: int) -> int:
 
 
 class File:
-    """A file that only grows at its end, and may be cut there. Closed when nobody refers to it any more."""
+    """A file that only grows at its end, and may be cut there. Closed when nobody refers to it any more. What is
+    appended gently is in nobody's way: nobody waits for it, and others wait for the core."""
 
-    __slots__ = ("__weakref__", "fd", "path", "size")
+    __slots__ = ("__weakref__", "fd", "gently", "path", "size")
 
     def __init__(self, path: Path, *, create: bool = False, writable: bool = True) -> None:
         self.fd = -1
         self.fd = _open(path, (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0))
         self.path = path
         self.size = os.fstat(self.fd).st_size
+        self.gently = False
 
     def append(self, parts: Sequence[Buffer], total: int) -> None:
         """All of it, or an OSError and the file as it was."""
         start = self.size
         try:
-            if total <= WRITTEN_AT_ONCE and len(parts) <= PARTS_PER_WRITE:
+            if total <= self._at_once and len(parts) <= PARTS_PER_WRITE:
                 written = os.pwritev(self.fd, parts, start)
             else:
                 written = self._append_pieces(parts)
@@ -76,14 +79,20 @@ class File:
         except OSError:
             pass  # the next append overwrites what is left there, and recovery does not believe it
 
+    @property
+    def _at_once(self) -> int:
+        return GENTLY_AT_ONCE if self.gently else WRITTEN_AT_ONCE
+
     def _append_pieces(self, parts: Sequence[Buffer]) -> int:
         """How much was written, which is less than all of it where the disk took less."""
         written = 0
-        for piece, size in _pieces(parts):
+        for piece, size in _pieces(parts, self._at_once):
             taken = os.pwritev(self.fd, piece, self.size + written)
             written += taken
             if taken < size:
                 break
+            if self.gently:
+                os.sched_yield()
         return written
 
     def _append_rest(self, parts: Sequence[Buffer], total: int, written: int) -> None:
@@ -134,17 +143,17 @@ class File:
             os.close(self.fd)
 
 
-def _pieces(parts: Sequence[Buffer]) -> Iterator[tuple[list[Buffer], int]]:
+def _pieces(parts: Sequence[Buffer], at_once: int) -> Iterator[tuple[list[Buffer], int]]:
     """The same bytes in groups that are written at once, and the size of each."""
     piece: list[Buffer] = []
     size = 0
     for part in parts:
         rest = memoryview(part)
         while rest:
-            begun, rest = rest[: WRITTEN_AT_ONCE - size], rest[WRITTEN_AT_ONCE - size :]
+            begun, rest = rest[: at_once - size], rest[at_once - size :]
             piece.append(begun)
             size += len(begun)
-            if size == WRITTEN_AT_ONCE or len(piece) == PARTS_PER_WRITE:
+            if size == at_once or len(piece) == PARTS_PER_WRITE:
                 yield piece, size
                 piece, size = [], 0
     if piece:

@@ -27,6 +27,7 @@ from penstock.storage.times import TimedOffset
 
 POSITIONS_REMEMBERED: Final = 256
 READ_NOW_MAX: Final = 64 * 1024
+SENT_AT_ONCE: Final = 512 * 1024
 NO_PRODUCERS: Final = -1  # in place of a snapshot's offset: nothing was ever written by a producer that has an id
 
 
@@ -66,13 +67,14 @@ class LogPosition(NamedTuple):
 class FileRange:
     """Bytes of a log, not read yet. It keeps the file open."""
 
-    __slots__ = ("end_offset", "file", "position", "size")
+    __slots__ = ("at_once", "end_offset", "file", "position", "size")
 
-    def __init__(self, file: File, position: int, size: int, end_offset: int = -1) -> None:
+    def __init__(self, file: File, position: int, size: int, end_offset: int = -1, at_once: int = SENT_AT_ONCE) -> None:
         self.file = file
         self.position = position
         self.size = size
         self.end_offset = end_offset  # behind the last batch, or more if that is not known
+        self.at_once = at_once  # how much may be sent before others have their turn
 
     def __len__(self) -> int:
         return self.size
@@ -91,7 +93,7 @@ class FileRange:
         self.file.bring(self.position, size)
 
     def after(self, sent: int) -> FileRange:
-        return FileRange(self.file, self.position + sent, self.size - sent)
+        return FileRange(self.file, self.position + sent, self.size - sent, self.end_offset, self.at_once)
 
 
 class Log:

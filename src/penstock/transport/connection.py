@@ -36,7 +36,7 @@ LARGE_FIRST: Final = 256 * 1024
 LARGE_KEPT_MAX: Final = 4 * 1024 * 1024
 FRAME_MIN: Final = 8  # api key, version, correlation id
 DISCARDED_MAX: Final = 4 << 20
-FILES_AT_ONCE: Final = 512 * 1024  # before the other connections have their turn
+FILES_AT_ONCE: Final = 512 * 1024  # at most, before the other connections have their turn
 
 _size = struct.Struct(">i").unpack_from
 
@@ -52,6 +52,10 @@ class Range(Protocol):
 
     @property
     def size(self) -> int: ...
+
+    @property
+    def at_once(self) -> int:
+        """How much of it may be sent before the other connections have their turn."""
 
     def after(self, sent: int) -> Range: ...
 
@@ -450,6 +454,8 @@ class Connection:
         self._cork(True)
         try:
             for number, part in enumerate(out):
+                if type(part) is not memoryview:
+                    room = min(room, part.at_once)
                 while room and part is not None:
                     if type(part) is not memoryview and self._is_cold(part, min(part.size, room)):
                         return
