@@ -77,7 +77,6 @@ def test_a_member_lags_when_it_has_not_had_everything_for_too_long() -> None:
     in_sync.fetched(2, 10, 10, now_ms=500)
     in_sync.fetched(3, 6, 10, now_ms=500)
     assert in_sync.lagging(1200, LAG_MS, end_offset=12) == [3]
-    assert in_sync.lagging(1200, LAG_MS, end_offset=10) == [3]
     in_sync.fetched(3, 10, 14, now_ms=1300)  # what the leader had at the fetch before
     assert in_sync.lagging(1400, LAG_MS, end_offset=14) == []
     assert in_sync.lagging(1600, LAG_MS, end_offset=14) == [2, 3]
@@ -88,6 +87,16 @@ def test_a_member_that_has_everything_does_not_lag_however_long_it_was_quiet() -
     in_sync.fetched(2, 10, 10, now_ms=0)
     in_sync.fetched(3, 10, 10, now_ms=0)
     assert in_sync.lagging(10**9, LAG_MS, end_offset=10) == []
+
+
+def test_what_is_written_after_a_quiet_time_makes_nobody_lag_who_had_everything_before() -> None:
+    in_sync = leader()
+    in_sync.fetched(2, 10, 10, now_ms=0)
+    in_sync.fetched(3, 9, 10, now_ms=0)
+    for now_ms in range(0, 10 * LAG_MS, LAG_MS // 2):
+        in_sync.lagging(now_ms, LAG_MS, end_offset=10)
+    assert in_sync.lagging(10 * LAG_MS, LAG_MS, end_offset=11) == [3]
+    assert in_sync.lagging(11 * LAG_MS, LAG_MS, end_offset=11) == [2, 3], "until it has not had that for too long"
 
 
 moves = st.lists(st.tuples(st.sampled_from([2, 3]), st.integers(0, 20)), max_size=30)

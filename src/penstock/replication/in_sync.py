@@ -148,12 +148,15 @@ class InSyncReplicas:
         return position.offset >= high_watermark and position.offset >= self.epoch_start
 
     def lagging(self, now_ms: int, lag_max_ms: int, end_offset: int) -> list[int]:
-        """In-sync replicas that have not had all of the log for so long."""
-        return [
-            replica
-            for replica in self.members
-            if (position := self._positions.get(replica)) is not None
-            and position.offset < end_offset
-            and now_ms - position.caught_up_ms > lag_max_ms
-            and replica not in self._in_flight
-        ]
+        """In-sync replicas that have not had all of the log for so long. To be asked more often than that: who has
+        everything need not fetch, and would seem to have lagged ever since at the moment when something is written."""
+        found: list[int] = []
+        for replica in self.members:
+            position = self._positions.get(replica)
+            if position is None:
+                continue
+            if position.offset >= end_offset:
+                position.caught_up_ms = now_ms
+            elif now_ms - position.caught_up_ms > lag_max_ms and replica not in self._in_flight:
+                found.append(replica)
+        return found
