@@ -64,6 +64,14 @@ def test_it_begins_anew_if_others_have_all_of_it(is_open: bool, tmp_path: Path) 
     assert held.read("t") == list(range(10))
 
 
+def test_it_keeps_what_there_is_if_nobody_is_known_to_have_all_of_it(tmp_path: Path) -> None:
+    held = without_its_beginning(tmp_path)
+    tell(held, isr=())
+    left = held.read("t")
+    assert left[0] > 0
+    assert left[-1] == 7
+
+
 def test_it_goes_on_with_what_there_is_if_nobody_else_has_all_of_it(tmp_path: Path) -> None:
     held = without_its_beginning(tmp_path)
     tell(held, isr=(1,))

@@ -94,6 +94,16 @@ def test_the_rest_of_a_segment_goes_with_it(tmp_path: Path, forgotten: Forgotten
     assert len({name for name, _, _ in forgotten}) >= 4
 
 
+def test_short_segments_go_to_the_device_though_none_of_them_is_a_whole_piece(tmp_path: Path) -> None:
+    led = in_small_pieces(tmp_path, log=LogSettings(segment_bytes=300))
+    writing = led.partition.syncs
+    led.write()
+    for _ in range(4 * PIECES_MAX):
+        assert writing.write_back()
+        led.write(batch(1, size=200))
+        led.committer.end_all()
+
+
 def test_once_it_is_in_sync_memory_is_kept(tmp_path: Path, forgotten: Forgotten) -> None:
     led = in_small_pieces(tmp_path)
     led.write()

@@ -265,6 +265,18 @@ async def test_without_the_c_only_short_batches_are_walked(rooms: Rooms) -> None
         assert answer.error_code == (ErrorCode.INVALID_RECORD if is_walked else 0)
 
 
+async def test_without_the_c_only_small_batches_are_walked(rooms: Rooms) -> None:
+    """A few records may have very many headers."""
+    client = rooms.connect()
+    for size in (50_000, 70_000):
+        torn = bytearray(batch(1, size=size))
+        torn[-1] = 9
+        struct.pack_into(">I", torn, 17, crc32c(torn[21:]))
+        is_walked = short.COMPILED or size < short.WALKED_BYTES_MAX
+        answer = only(await client.ask(produce("t", bytes(torn)), 9))
+        assert answer.error_code == (ErrorCode.INVALID_RECORD if is_walked else 0)
+
+
 async def test_a_record_dated_behind_all_time_is_refused_and_takes_no_other_answer_with_it(rooms: Rooms) -> None:
     hostile, honest = rooms.connect(), rooms.connect()
     for client in (hostile, honest):

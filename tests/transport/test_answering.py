@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.storage.disk import Disk, File
 from penstock.storage.log import FileRange
 from penstock.transport import connection as connections
-from penstock.transport.connection import SLOTS_MAX, UNSENT_MAX
+from penstock.transport.connection import SLOTS_MAX, UNSENT_MAX, Connection
 from penstock.transport.turn import RECEIVE_BYTES
 from tests.fakes import framed, request, turns, until
 from tests.transport.conftest import LOOPS, Listening, Wires
@@ -285,6 +285,24 @@ async def test_whoever_ends_is_answered_first_and_not_read_any_more(wires: Wires
     assert await peer.receive_frame() == waiting
     assert await peer.closed()
     assert wires.closed == [connection]
+
+
+class EndingMemo:
+    def __init__(self) -> None:
+        self.ran = 0
+
+    def run(self, connection: Connection, data: bytearray, view: memoryview, start: int, stop: int) -> bool:
+        self.ran += 1
+        connection.end()
+        return True
+
+
+async def test_what_came_behind_a_request_that_ends_the_connection_is_not_carried_out(wires: Wires) -> None:
+    connection, peer = wires.connect()
+    memo = connection.memo = EndingMemo()
+    await peer.send(framed(request("n")) * 3)
+    assert await peer.closed()
+    assert memo.ran == 1
 
 
 async def test_whoever_ends_while_a_long_wait_is_open_is_closed(wires: Wires) -> None:

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.broker")
 
 IDLE_POLL_US = 50
+LOST_TOPICS_MAX = 10_000
 RETIREMENT_LOOK_S = 0.02
 START_AGAIN_S = 0.5
 ID_PATIENCE = 1.5  # sessions that another broker of the same number may take to expire
@@ -100,6 +101,7 @@ class Broker:
         self.host, self.port = "", 0
         self._listeners: list[Listener] = []
         self._deleted_topics: list[str] = []
+        self._lost_topics: dict[str, bytes] = {}  # ids by name, the newest last
         self._groups_to_be_told = False
         self._machines = itertools.count(1)
         self.replaced = asyncio.Event()  # by another process
@@ -358,6 +360,9 @@ class Broker:
 
     def topic_created(self, topic: TopicState) -> None:
         log.info("created topic", extra={"topic": topic.name, "partitions": len(topic.partitions)})
+        lost = self._lost_topics.pop(topic.name, None)
+        if lost is not None and lost != topic.topic_id:
+            self._deleted_topics.append(topic.name)
         self._tell_groups_soon()
 
     def topic_changed(self, before: TopicState, after: TopicState) -> None:
@@ -373,7 +378,10 @@ class Broker:
         self._tell_groups_soon()
 
     def topic_lost(self, topic: TopicState) -> None:
-        """What groups have committed for it stays."""
+        """What groups have committed for it stays, until it is known to be deleted or another has its name."""
+        self._lost_topics[topic.name] = topic.topic_id
+        if len(self._lost_topics) > LOST_TOPICS_MAX:
+            del self._lost_topics[next(iter(self._lost_topics))]
         self._tell_groups_soon()
 
     def lost_topic_deleted(self, topic: TopicState) -> None:

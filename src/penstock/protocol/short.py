@@ -14,7 +14,7 @@ try:
     )
 
     COMPILED = True
-    WALKED_MAX = 2**31
+    WALKED_MAX = WALKED_BYTES_MAX = 2**31
 except ImportError:
     from penstock.protocol.pure_short import (
         AnswerShape,
@@ -27,10 +27,12 @@ except ImportError:
     )
 
     COMPILED = False
-    WALKED_MAX = 500  # records of a batch: to walk through more of them here would hold everybody up
+    # Records of a batch, and its bytes, which may all be headers: to walk through more would hold everybody up.
+    WALKED_MAX, WALKED_BYTES_MAX = 500, 64 * 1024
 
 __all__ = [
     "COMPILED",
+    "WALKED_BYTES_MAX",
     "WALKED_MAX",
     "AnswerShape",
     "FetchShape",

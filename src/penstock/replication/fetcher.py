@@ -317,7 +317,12 @@ class Fetcher:
             if following.partition.local_end.offset < following.partition.log.end_offset:  # it led until now
                 self._store(key, following)
                 continue
-            delay_ms = self._keeper.fetch_delay_ms(following.partition, self._keeper.now_ms())
+            try:
+                delay_ms = self._keeper.fetch_delay_ms(following.partition, self._keeper.now_ms())
+            except OSError as error:  # no descriptor, say: the others go on, and this one later
+                log.warning("not asked for yet: %s", error, extra={"partition": following.partition.name})
+                self._rest(following, Phase.DUE)
+                continue
             if delay_ms:
                 following.phase = Phase.RESTING
                 self._loop.call_later(delay_ms / 1000, self._wake, following, Phase.DUE)

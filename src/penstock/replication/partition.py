@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.protocol.errors import ApiError, ErrorCode
 from penstock.protocol.record_batch import HEADER_SIZE
-from penstock.protocol.short import WALKED_MAX, newest_delta, open_batch, stamp
+from penstock.protocol.short import WALKED_BYTES_MAX, WALKED_MAX, newest_delta, open_batch, stamp
 from penstock.replication.admission import Admission
 from penstock.replication.batches import (
     ATTRIBUTES_OF_CLIENTS,
@@ -169,7 +169,7 @@ class Partition:
         if attributes & COMPRESSION_MASK:
             if count > RECORDS_PER_BYTE_MAX * (size - HEADER_SIZE):
                 refuse_count(size, count)
-        elif count <= WALKED_MAX:
+        elif count <= WALKED_MAX and size <= WALKED_BYTES_MAX:
             walked = newest_delta(batch, count)
             if walked is None:
                 raise ApiError(ErrorCode.INVALID_RECORD, f"the batch for {self.name} does not hold its {count} records")

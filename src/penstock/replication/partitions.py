@@ -282,7 +282,7 @@ class Partitions:
             return
         state = topic.partitions[index]
         members = {*state.isr, *state.eligible}
-        if self.node_id in state.replicas and self.node_id not in members:
+        if members and self.node_id in state.replicas and self.node_id not in members:
             start = checkpoint.load(self.disk, found.log.directory / checkpoint.START_OFFSET)
             truncation.set_aside(found.log, start or 0)
             if partition is not None:

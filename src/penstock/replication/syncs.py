@@ -98,6 +98,7 @@ class Syncs:
         if segment is not active:
             self._give_back(segment, position)
             segment, position = active, 0
+            self.begin()  # or pieces of short segments would wait for a sync that nobody begins
         position = min(position, segment.size)  # which was cut, perhaps
         if segment.size - position >= self.piece_bytes:
             self._give_back(segment, position)

@@ -201,7 +201,7 @@ class Connection:
                     self._pause("order")
                 break
             position = stop
-            if self.closed:
+            if self.closed or self.ending:
                 return
         if position < end and not self.closed and not self.ending:
             self._partial = bytes(view[position:end])
@@ -251,10 +251,6 @@ class Connection:
     def _receive_large(self) -> None:
         large = self._large
         assert large is not None
-        if self._large_turn == self.turn.count and self.turn.scheduled:
-            self.turn.flush()  # the last frame's batches are still views of this buffer
-            if self.closed:
-                return
         have, need = self._large_have, self._large_need
         if have == len(large.bytes) and not self._grow_large():
             return
