@@ -278,7 +278,7 @@ def test_topics_with_few_replicas_are_a_note_with_what_gives_them_more(capsys: p
     health = Health(Snapshot("c", 1, BROKERS, partitions), moving, {1: {}, 2: {}}, {}, None, [])
     (note,) = health.notes = _few_replicas(health, 2, " --data there")
     assert note == (
-        "1 topic with fewer replicas than default.replication.factor=2: few. "
+        "2 topics with fewer replicas than default.replication.factor=2: __internal, few. "
         "'penstock cluster rebalance --replicas 2 --data there' gives more."
     )
     assert _problems(health) == []

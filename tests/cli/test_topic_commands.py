@@ -173,3 +173,28 @@ def test_a_broker_that_is_told_of_a_new_topic_late_is_asked_again() -> None:
     admin = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(topics=next(answers)))
     shapes = create._shapes(cast(Connection, SimpleNamespace(admin=admin)), ["t"])
     assert shapes == {"t": {"partitions": 1, "replicas": 3}}
+
+
+def test_nothing_is_altered_if_the_partitions_can_t_be(penstock: Penstock, topic: str) -> None:
+    for count, problem in (("1", "partitions can't be removed"), ("100001", "are too many")):
+        refused = penstock("topic", "alter", topic, "--set", "retention.ms=5", "--partitions", count)
+        assert refused.code != 0
+        assert problem in refused.err
+    settings = penstock("topic", "describe", topic, "--json").json["settings"]
+    assert "retention.ms" not in [each["name"] for each in settings]
+
+
+def test_more_than_any_broker_takes_is_refused_in_a_sentence(penstock: Penstock) -> None:
+    for option in ("-p", "-r"):
+        refused = penstock("topic", "create", "too-much", option, "100000000")
+        assert refused.code == 2
+        assert "100000000" in refused.err
+        assert "Traceback" not in refused.err
+
+
+def test_what_groups_have_stored_is_neither_deleted_nor_spread_anew(penstock: Penstock, topic: str) -> None:
+    penstock("consume", topic, "--group", f"{topic}-group", "--no-follow")
+    before = len(penstock("topic", "describe", "__consumer_offsets", "--json").json["partitions"])
+    for command in (["delete", "__consumer_offsets", "--yes"], ["alter", "__consumer_offsets", "--partitions", "60"]):
+        assert penstock("topic", *command).code != 0
+    assert len(penstock("topic", "describe", "__consumer_offsets", "--json").json["partitions"]) == before

@@ -101,6 +101,7 @@ class Broker:
         self.host, self.port = "", 0
         self._listeners: list[Listener] = []
         self._deleted_topics: list[str] = []
+        self._unreachable: dict[int, int] = {}  # epochs of brokers that were told of
         self._lost_topics: dict[str, bytes] = {}  # ids by name, the newest last
         self._groups_to_be_told = False
         self._machines = itertools.count(1)
@@ -234,6 +235,8 @@ class Broker:
         self._watchman = Watchman(node_id, image, self._store, self._address_of)
         if self._in_cluster and world.watchman:
             catalog.on_cluster(self._watchman.look)
+        if self._in_cluster:
+            catalog.on_cluster(self._look_for_unreachable)
 
     def _address_of(self, node_id: int) -> Address | None:
         """Where other brokers reach it."""
@@ -241,6 +244,17 @@ class Broker:
         name = self._between
         found = next((each for each in broker.endpoints if each.listener == name), None) if broker else None
         return Address(found.host, found.port) if found is not None else None
+
+    def _look_for_unreachable(self) -> None:
+        """Brokers whose listeners have other names are not reached, though they are there and answer their clients."""
+        for node_id, broker in self.image.brokers.items():
+            if self._address_of(node_id) is None and self._unreachable.get(node_id) != broker.epoch:
+                self._unreachable[node_id] = broker.epoch
+                log.error(
+                    "broker %s has no listener of the name %s, by which brokers reach each other here: nothing is "
+                    "copied from it or to it. Give all brokers the same inter.broker.listener.name",
+                    node_id, self._between, extra={"listeners": [each.listener for each in broker.endpoints]},
+                )  # fmt: skip
 
     def addresses(self) -> list[str]:
         """Where its clients find the brokers that are there: this one first."""
@@ -327,9 +341,17 @@ class Broker:
             _ = route.handle
         self._new_group_machine()
         self._new_transaction_machine()
+        if self._in_cluster:
+            self._prepare_producer_ids()
         if self._world.owns_process:
             gc.freeze()  # what lives by now lives to the end: the collector need not look at it
             gc.enable()
+
+    def _prepare_producer_ids(self) -> None:
+        """Producers are to begin while ZooKeeper is away, too."""
+        from penstock.server.producer_ids import producer_ids
+
+        producer_ids(self.administration).prepare()
 
     def _new_group_machine(self) -> GroupMachine:
         from penstock.broker.group_machines import new_group_machine

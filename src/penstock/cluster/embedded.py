@@ -11,6 +11,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -164,7 +165,8 @@ class EmbeddedStore(SingleWrites):
 
     def _disconnect(self) -> None:
         if self._connection is not None:
-            self._connection.execute("DELETE FROM node WHERE ephemeral")
+            with suppress(sqlite3.Error):  # on a full disk, say: whoever connects next does it
+                self._connection.execute("DELETE FROM node WHERE ephemeral")
             self._connection.close()
             self._connection = None
 

@@ -82,7 +82,8 @@ _topic("message.timestamp.type", STRING, "CreateTime", one_of("CreateTime", "Log
 _topic("min.cleanable.dirty.ratio", DOUBLE, 0.5, between(0, 1),
        "The share of the log that must be uncompacted before it is compacted again.")
 _topic("min.compaction.lag.ms", LONG, 0, at_least(0), "The shortest time for which a record stays uncompacted.")
-_topic("min.insync.replicas", INT, 1, at_least(1), "How many replicas must hold a write for acks=all to succeed.")
+_topic("min.insync.replicas", INT, 1, at_least(1),
+       "How many replicas must hold a write for acks=all to succeed; all of them, where a topic has fewer.")
 _topic("preallocate", BOOLEAN, False, None, "Reserve a segment's space on disk when it is created.")
 _topic("record.validation", STRING, "header", one_of(*VALIDATION_MODES),
        "How closely a batch is checked before it is appended: its header, its CRC and, unless it is compressed, how "

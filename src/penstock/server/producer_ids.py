@@ -1,7 +1,8 @@
 """Producer ids, one at a time, from blocks that the administration has made durable.
 
-The next block is asked for while a tenth of the current one is left, so that a producer that starts rarely waits for
-a disk. Ids left over when the process ends are never used: there are enough.
+The first block is asked for before anybody needs it, since coordination may be away by then, and the next one while a
+tenth of the current one is left, so that a producer that starts rarely waits for a disk. Ids left over when the process
+ends are never used: there are enough.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ class ProducerIds:
         self._blocks: list[range] = []
         self._fetch: asyncio.Task[None] | None = None
 
+    def prepare(self) -> None:
+        if sum(map(len, self._blocks)) < PREFETCH_BELOW:
+            self._fetching()
+
     async def next(self) -> int:
         """Raises what the fetch of a block raised, if there is no other."""
         while not self._blocks:
@@ -30,8 +35,7 @@ class ProducerIds:
             self._blocks[0] = block[1:]
         else:
             del self._blocks[0]
-        if sum(map(len, self._blocks)) < PREFETCH_BELOW:
-            self._fetching()
+        self.prepare()
         return block[0]
 
     def _fetching(self) -> asyncio.Task[None]:

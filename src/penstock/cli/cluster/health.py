@@ -186,8 +186,7 @@ def _few_replicas(health: Health, factor: int, options: str) -> list[str]:
     counts: dict[str, int] = {}
     for each in health.snapshot.partitions:
         adding = health.moving[each.key].adding if each.key in health.moving else ()
-        if not each.topic.startswith("__"):
-            counts[each.topic] = min(counts.get(each.topic, factor), len({*each.replicas, *adding}))
+        counts[each.topic] = min(counts.get(each.topic, factor), len({*each.replicas, *adding}))
     few = sorted(topic for topic, count in counts.items() if count < factor)
     if not few:
         return []

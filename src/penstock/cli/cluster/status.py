@@ -171,6 +171,7 @@ def show(health: Health) -> None:
     if health.moving:
         print(f"\n{plural(len(health.moving), 'partition')} on the way to other brokers.")
     troubled = list(dict.fromkeys([*health.offline, *health.under_min_isr, *health.under_replicated]))
+    troubled.sort(key=lambda each: each.topic.startswith("__"))  # there are many of these, and people know theirs
     if troubled:
         print()
         print_table(

@@ -43,10 +43,12 @@ def run(args: argparse.Namespace) -> int:
         raise usage(f"{min(both)!r} is both set and unset.")
     connection = connect(args)
     before = len(connection.topic(args.topic).partitions)
+    if args.partitions:
+        _check_partitions(args.topic, args.partitions, before)
     if args.changes or args.unset:
         _alter_settings(connection, args)
     if args.partitions and args.partitions != before:
-        _add_partitions(connection, args.topic, args.partitions, before)
+        _add_partitions(connection, args.topic, args.partitions)
     if args.json:
         partitions = args.partitions or before
         print_json({"topic": args.topic, "set": dict(args.changes), "unset": args.unset, "partitions": partitions})
@@ -78,11 +80,24 @@ def _alter_settings(connection: Connection, args: argparse.Namespace) -> None:
         raise
 
 
-def _add_partitions(connection: Connection, topic: str, count: int, before: int) -> None:
+def _check_partitions(topic: str, count: int, before: int) -> None:
+    """Before anything is changed."""
+    from penstock.cli.topic.refusals import INTERNAL, PARTITIONS_MAX
+
+    if count > PARTITIONS_MAX:
+        raise usage(f"{count} partitions are too many: at most {PARTITIONS_MAX}.")
+    if count < before:
+        raise Problem(f"{topic!r} has {before} partitions, and partitions can't be removed.")
+    if count > before and topic in INTERNAL:
+        raise Problem(
+            f"{topic!r} keeps its partitions: their number says which of them knows what.",
+            "With another number, the brokers would not find again what groups or transactions have stored.",
+        )
+
+
+def _add_partitions(connection: Connection, topic: str, count: int) -> None:
     from penstock.cli.connection import REQUEST_TIMEOUT_S
     from penstock.cli.kafka_admin import NewPartitions
 
-    if count < before:
-        raise Problem(f"{topic!r} has {before} partitions, and partitions can't be removed.")
     futures = connection.admin.create_partitions([NewPartitions(topic, count)], request_timeout=REQUEST_TIMEOUT_S)
     connection.wait(futures[topic], f"can't add partitions to {topic!r}")

@@ -38,8 +38,13 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.connection import REQUEST_TIMEOUT_S, connect
     from penstock.cli.kafka_admin import NewTopic
     from penstock.cli.output import plural, print_json
-    from penstock.cli.topic.refusals import report_all
+    from penstock.cli.problem import usage
+    from penstock.cli.topic.refusals import PARTITIONS_MAX, REPLICAS_MAX, report_all
 
+    if (args.partitions or 0) > PARTITIONS_MAX:
+        raise usage(f"{args.partitions} partitions are too many: at most {PARTITIONS_MAX}.")
+    if (args.replicas or 0) > REPLICAS_MAX:
+        raise usage(f"{args.replicas} replicas are too many: at most {REPLICAS_MAX}.")
     connection = connect(args)
     names = list(dict.fromkeys(args.topics))
     present = [name for name in names if args.if_not_exists and name in connection.topics]

@@ -23,10 +23,16 @@ def configure(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     from penstock.cli.connection import REQUEST_TIMEOUT_S, connect
     from penstock.cli.output import confirm, print_json
-    from penstock.cli.topic.refusals import report_all
+    from penstock.cli.problem import Problem
+    from penstock.cli.topic.refusals import INTERNAL, report_all
 
     connection = connect(args)
     names = list(dict.fromkeys(args.topics))
+    if kept := sorted(INTERNAL.intersection(names)):
+        raise Problem(
+            f"{kept[0]!r} holds what all groups or all transactions have stored, and is not deleted.",
+            "'penstock group delete' and 'penstock group reset' are for one group.",
+        )
     for name in names:
         connection.topic(name)
     confirm(f"Delete {', '.join(names)} and all that is in it for good?", args.yes)

@@ -12,6 +12,10 @@ from penstock.cli.problem import FAILURE, Problem, did_you_mean
 if TYPE_CHECKING:
     from penstock.cli.connection import Connection
 
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})  # what groups and transactions have stored
+PARTITIONS_MAX = 100_000  # that librdkafka asks for
+REPLICAS_MAX = 32_767
+
 # Kafka's names, which a broker tells only of topics that exist: https://kafka.apache.org/documentation/#topicconfigs
 TOPIC_SETTINGS = frozenset(
     {
