@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from .conftest import Finished
 
 Penstock = Callable[..., Finished]
@@ -32,3 +34,11 @@ def test_a_person_reads_a_table_and_a_picture_and_the_topic_is_gone(penstock: Pe
     assert "P99.9" in done.out
     assert "█" in done.out
     assert "penstock-bench" not in penstock("topic", "list").out
+
+
+@pytest.mark.parametrize("size", ["7", "5000000", "99999999999"])
+def test_a_size_that_no_message_may_have_is_refused_before_anything_begins(penstock: Penstock, size: str) -> None:
+    refused = penstock("bench", "--size", size)
+    assert refused.code == 2
+    assert "bytes" in refused.err
+    assert "Traceback" not in refused.err

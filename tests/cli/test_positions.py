@@ -49,7 +49,13 @@ def test_a_duration_is_so_long_ago(text: str, seconds: int) -> None:
     assert abs(parse_time(text) - (time.time() - seconds) * 1000) < 5_000
 
 
-@pytest.mark.parametrize("text", ["yesterday", "", "--5", "5w", "2026-13-01", "@", "１２x"])
+def test_what_is_longer_ago_than_time_itself_is_its_beginning() -> None:
+    assert parse_time("99999999999d") == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["yesterday", "", "--5", "5w", "2026-13-01", "@", "１２x", "9" * 20, "-" + "9" * 20, "@" + "9" * 20]
+)
 def test_anything_else_is_refused_with_what_would_do(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="start, end, an offset"):
         parse_position(text)

@@ -80,6 +80,7 @@ def test_json_in_may_be_brief_and_nest_json() -> None:
         ([], "not a JSON object"),
         ({"valeu": 1}, "unknown name 'valeu'"),
         ({"partition": "1"}, "partition is not a whole number"),
+        ({"timestamp": 2**63}, "timestamp is not a whole number up to"),
         ({"headers": ["a"]}, "headers are"),
         ({"value_base64": "%"}, "base64"),
     ],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.cli.connection import Connection, Key
 
+LONG_MAX = 2**63 - 1  # of offsets and times
 UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 TIMES = "2026-05-01, 2026-05-01T10:30, @1767225600000 (ms), or 90s, 15m, 2h, 7d for so long ago"
 
@@ -39,9 +40,9 @@ END = Position(Kind.END)
 def parse_position(text: str) -> Position:
     if text in ("start", "end"):
         return START if text == "start" else END
-    if text.isdecimal():
+    if text.isdecimal() and int(text) <= LONG_MAX:
         return Position(Kind.OFFSET, int(text))
-    if text.startswith("-") and text[1:].isdecimal():
+    if text.startswith("-") and text[1:].isdecimal() and int(text[1:]) <= LONG_MAX:
         return Position(Kind.LAST, int(text[1:]))
     try:
         return Position(Kind.TIME, parse_time(text))
@@ -52,10 +53,10 @@ def parse_position(text: str) -> Position:
 
 def parse_time(text: str) -> int:
     """Milliseconds since 1970. A time without a zone is the time of this machine's clock on the wall."""
-    if text.startswith("@") and text[1:].isdecimal():
+    if text.startswith("@") and text[1:].isdecimal() and int(text[1:]) <= LONG_MAX:
         return int(text[1:])
     if ago := re.fullmatch(r"(\d+)([smhd])", text):
-        return int(time.time() * 1000) - int(ago[1]) * UNIT_MS[ago[2]]
+        return max(int(time.time() * 1000) - int(ago[1]) * UNIT_MS[ago[2]], 0)
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):

@@ -131,8 +131,8 @@ def from_json(line: bytes) -> Outgoing:
         key=_content(document, "key"),
         value=_content(document, "value"),
         headers=tuple(_headers(document.get("headers") or [])),
-        partition=_whole(document, "partition"),
-        timestamp_ms=_whole(document, "timestamp"),
+        partition=_whole(document, "partition", 2**31 - 1),
+        timestamp_ms=_whole(document, "timestamp", 2**63 - 1),
     )
 
 
@@ -159,8 +159,8 @@ def _headers(found: Any) -> list[Header]:
     raise ValueError('headers are an object, or a list of {"key": …, "value": …}')
 
 
-def _whole(document: dict[str, Any], name: str) -> int | None:
+def _whole(document: dict[str, Any], name: str, most: int) -> int | None:
     number = document.get(name)
-    if number is None or (isinstance(number, int) and not isinstance(number, bool)):
+    if number is None or (isinstance(number, int) and not isinstance(number, bool) and abs(number) <= most):
         return number
-    raise ValueError(f"{name} is not a whole number")
+    raise ValueError(f"{name} is not a whole number up to {most}")

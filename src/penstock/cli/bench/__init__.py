@@ -19,6 +19,7 @@ examples:
   penstock bench --consumers 0 --acks 1 --json
 """
 DEFAULT_DURATION_S = 10.0
+SIZE_MAX_BYTES = 999_000  # what librdkafka takes, with room for what stands around it
 SIZE_MIN_BYTES = 8  # the time at which a message was made
 
 
@@ -69,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     if args.size < SIZE_MIN_BYTES:
         raise usage(f"a message needs {SIZE_MIN_BYTES} bytes, to carry the time at which it was made.")
+    if args.size > SIZE_MAX_BYTES:
+        raise usage(f"a message may have {SIZE_MAX_BYTES:,} bytes: clients send no larger ones unless told to.")
     if args.consumers > args.partitions:
         raise usage(
             f"{args.consumers} consumers can't share {args.partitions} partition(s).",
