@@ -207,6 +207,29 @@ def test_a_cluster_comes_up_loses_a_broker_gets_it_back_stops_and_comes_back(
     assert once_more.stop(signal.SIGTERM) == 0
 
 
+def test_zookeeper_is_brought_back_to_brokers_that_were_started_elsewhere(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    data, first = tmp_path / "penstock-cluster", f"127.0.0.1:{free_ports(2)}"
+    begun = running("start", "--brokers", "2", "--data", str(data), "--listen", first, *FAST)
+    elsewhere: list[Running] = []
+    for number in ("1", "2"):  # as in a rolling restart
+        os.kill(begun.pids[f"broker {number}"], signal.SIGTERM)
+        wait_for(lambda told=f"--node-id {number} ": told in begun.text(), "its end is told")
+        elsewhere.append(running("add", "--data", str(data), "--node-id", number))
+    assert begun.stop() == 0
+    assert f"bring it back with: penstock cluster start --data {data}\n" in begun.text()
+
+    back = running("start", "--data", str(data))
+    assert back.pids.keys() == {"ZooKeeper"}
+    assert healthy(data)["zookeeper"]["pid"] == back.pids["ZooKeeper"]
+    wait_for(lambda: run_penstock("topic", "create", "t", "--bootstrap", first).code == 0, "topics are made again")
+    again = run_penstock("cluster", "start", "--data", str(data))
+    assert (again.code, "runs already" in again.err or "run already" in again.err) == (1, True), again.err
+    assert [each.stop() for each in elsewhere] == [0, 0]
+    assert back.stop() == 0
+
+
 def test_a_broker_is_added_gets_its_share_and_another_is_drained(
     tmp_path: Path, running: Callable[..., Running]
 ) -> None:

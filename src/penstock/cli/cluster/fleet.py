@@ -227,7 +227,7 @@ class Fleet:
 
     def _others_run(self) -> bool:
         """Brokers that were brought back or added in another terminal need the ZooKeeper of this one."""
-        if self.zookeeper is None:
+        if self.zookeeper is None or not self.brokers:
             return False
         folder = ClusterFolder(self.brokers[0].data.parent)
         return any(folder.runs(node_id) for node_id in folder.node_ids())
@@ -248,6 +248,10 @@ class Fleet:
         if any(broker.process and broker.process.poll() not in (0, -signal.SIGTERM) for broker in running):
             self._clean = False
         if self.zookeeper is not None:
+            if self._others_run():
+                option = ClusterFolder(self.brokers[0].data.parent).option
+                self._tell("brokers that were started elsewhere serve on without ZooKeeper")
+                self._tell(f"  bring it back with: penstock cluster start{option}")
             self.zookeeper.stop()
 
     def _kill(self, running: list[LocalBroker]) -> None:

@@ -51,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
     with folder.held():
         record = folder.read()
         zookeeper, connect = _zookeeper(args, folder, record)
-        brokers, running = _brokers(args, folder, record)
+        # Its port is free: the brokers that run, if any, are without it.
+        is_down = zookeeper is not None and record is not None and connect == record.connect
+        brokers, running = _brokers(args, folder, record, may_be_none=is_down)
         fleet = Fleet(brokers, connect, zookeeper)
 
         def members() -> list[Member]:
@@ -104,7 +106,7 @@ def _free_port() -> int:
 
 
 def _brokers(
-    args: argparse.Namespace, folder: ClusterFolder, record: Record | None
+    args: argparse.Namespace, folder: ClusterFolder, record: Record | None, *, may_be_none: bool
 ) -> tuple[list[LocalBroker], list[int]]:
     """Those to be started, and the numbers of those that run already."""
     from penstock.cli.cluster.fleet import LocalBroker, host_and_port
@@ -115,7 +117,7 @@ def _brokers(
     if len(node_ids) > BROKERS_MAX:
         raise usage(f"{len(node_ids)} brokers on one machine are too many: at most {BROKERS_MAX}.")
     running = [node_id for node_id in node_ids if folder.runs(node_id)]
-    if running == node_ids:
+    if running == node_ids and not may_be_none:
         raise Problem(
             f"the brokers in {folder.path} run already.", f"'penstock cluster status{folder.option}' shows them."
         )
