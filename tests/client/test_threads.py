@@ -94,21 +94,24 @@ def test_nothing_that_another_thread_asks_hangs(
     }
     if how != "run":
         del calls["run"]  # there is no handler
-    seen: list[Any] = []
-    reading = begun(consumer, how, pool, seen)
-    refused = set()
-    for name, call in calls.items():
-        if how == "polls" and name not in ("pause", "lag", "close"):
-            continue  # as in a loop; or it may be their turn, between two polls
-        asking = pool.submit(call)
-        try:
-            asking.result(SOON_S)
-        except UsageError:
-            refused.add(name)
-        assert asking.done(), name
-    assert refused == {"run": REFUSED_BY_RUN, "loop": REFUSED_BY_LOOPS}.get(how, set())
-    assert reading.result(SOON_S) is None
-    assert len(seen) == 4
+    try:
+        seen: list[Any] = []
+        reading = begun(consumer, how, pool, seen)
+        refused = set()
+        for name, call in calls.items():
+            if how == "polls" and name not in ("pause", "lag", "close"):
+                continue  # as in a loop; or it may be their turn, between two polls
+            asking = pool.submit(call)
+            try:
+                asking.result(SOON_S)
+            except UsageError:
+                refused.add(name)
+            assert asking.done(), name
+        assert refused == {"run": REFUSED_BY_RUN, "loop": REFUSED_BY_LOOPS}.get(how, set())
+        assert reading.result(SOON_S) is None
+        assert len(seen) == 4
+    finally:
+        consumer.close()  # or what hangs would keep the pool from ending
 
 
 @pytest.mark.parametrize("how", ["run", "loop"])
