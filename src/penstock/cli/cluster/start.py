@@ -106,7 +106,7 @@ def _free_port() -> int:
 
 
 def _brokers(
-    args: argparse.Namespace, folder: ClusterFolder, record: Record | None, *, may_be_none: bool
+    args: argparse.Namespace, folder: ClusterFolder, record: Record | None, *, may_be_none: bool = False
 ) -> tuple[list[LocalBroker], list[int]]:
     """Those to be started, and the numbers of those that run already."""
     from penstock.cli.cluster.fleet import LocalBroker, host_and_port
